@@ -1,0 +1,144 @@
+"""The contract between a deployment format and the rest of Isomorph.
+
+A target turns a `Graph` into files (`Artifact`) and opens them again
+(`Session`). Validation sees a target only through its session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..exporter.graph import Graph
+    from ..exporter.signature import TensorSpec
+
+__all__ = [
+    "Artifact",
+    "Capability",
+    "Evidence",
+    "EvidenceKind",
+    "Session",
+    "Target",
+    "Unsupported",
+]
+
+EvidenceKind = Literal["executed", "evaluated", "built"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How we know what an artifact computes.
+
+    executed: the target's own runtime ran the written file on `device`.
+    evaluated: an evaluator of ours read the written file back and computed it.
+    built: written, and nothing else is known.
+
+    `details` holds what the runtime reports about itself (provider, layer
+    precision, delegated share), "unknown" where it does not say.
+    """
+
+    kind: EvidenceKind
+    runtime: str
+    version: str
+    device: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "runtime": self.runtime,
+            "version": self.version,
+            "device": self.device,
+            **({"details": dict(self.details)} if self.details else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What this machine can do with a target; `remedy` is the command that brings what lacks."""
+
+    installed: bool
+    version: str | None
+    builds: bool
+    runs: bool
+    devices: tuple[str, ...] = ()
+    remedy: str | None = None
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """An operator that the target cannot take, and where the user wrote it."""
+
+    operator: str
+    module: str
+    location: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        where = ", ".join(part for part in (self.module, self.location) if part)
+        return f"{self.operator}" + (f" ({where})" if where else "") + (
+            f": {self.reason}" if self.reason else ""
+        )
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Files written by a target: `path` is what a user loads, `files` all of them.
+
+    `hashes` may carry the SHA-256 (hex) of files that were hashed while they
+    were written, keyed by path, so that nobody reads gigabytes twice.
+    """
+
+    path: Path
+    files: tuple[Path, ...]
+    format: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    hashes: Mapping[Path, str] = field(default_factory=dict)
+
+
+class Session(AbstractContextManager["Session"], Protocol):
+    """A loaded artifact. `run` maps input names to arrays and returns outputs by name."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]: ...
+
+    @property
+    def evidence(self) -> Evidence: ...
+
+    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]: ...
+
+
+class Target(Protocol):
+    """One deployment format.
+
+    `suffix` is the artifact's file suffix, `extra` the pip extra that brings its
+    packages, `options_type` a frozen dataclass whose fields are the `--set` keys.
+    """
+
+    name: str
+    suffix: str
+    extra: str
+    options_type: type
+
+    def capability(self) -> Capability: ...
+
+    def check(self, graph: Graph) -> list[Unsupported]: ...
+
+    def convert(self, graph: Graph, options: Any, directory: Path, stem: str) -> Artifact:
+        """Write the artifact as `directory/stem + suffix` (and files beside it)."""
+        ...
+
+    def open(self, artifact: Path, device: str = "cpu") -> Session: ...
+
