@@ -96,11 +96,14 @@ class Graph:
             Outputs by name, and the watched nodes' values by node name.
         """
         values = _Recorder(self.program, set(watch) | set(self.output_nodes)).run_on(
-            {node: inputs[spec.name] for node, spec in zip(self.input_nodes, self.inputs)}
+            {
+                node: inputs[spec.name]
+                for node, spec in zip(self.input_nodes, self.inputs, strict=True)
+            }
         )
         named = {
             spec.name: torch.as_tensor(values[node])
-            for node, spec in zip(self.output_nodes, self.outputs)
+            for node, spec in zip(self.output_nodes, self.outputs, strict=True)
         }
         return named | {name: values[name] for name in watch}
 

@@ -82,8 +82,10 @@ class Unsupported:
 
     def __str__(self) -> str:
         where = ", ".join(part for part in (self.module, self.location) if part)
-        return f"{self.operator}" + (f" ({where})" if where else "") + (
-            f": {self.reason}" if self.reason else ""
+        return (
+            f"{self.operator}"
+            + (f" ({where})" if where else "")
+            + (f": {self.reason}" if self.reason else "")
         )
 
 
@@ -141,4 +143,3 @@ class Target(Protocol):
         ...
 
     def open(self, artifact: Path, device: str = "cpu") -> Session: ...
-

@@ -1,0 +1,1 @@
+"""Isomorph: export PyTorch models and prove that the artifact computes the same."""

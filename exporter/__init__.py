@@ -1,0 +1,1 @@
+"""A checkpoint goes in, a `Graph` comes out (and `pipeline.export` drives the rest)."""

@@ -1,0 +1,1 @@
+"""A `Report` goes in, JSON or terminal text comes out."""
