@@ -1,17 +1,31 @@
 """What goes into a model and what comes out: names, dtypes, shapes, dynamic dims.
 
-Pure Python: nothing here imports torch, so the command line can parse and a
-device can read a manifest without it. Dtypes are torch's names as strings
-(`"float32"`, `"int64"`, `"bool"`, `"bfloat16"`).
+Also the two small languages in which users write them, `--input` and
+`--dynamic`. Pure Python: nothing here imports torch, so the command line can
+parse and a device can read a manifest without it. Dtypes are torch's names as
+strings (`"float32"`, `"int64"`, `"bool"`, `"bfloat16"`).
 """
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DTYPES", "FLOAT_DTYPES", "Dim", "TensorSpec"]
+from ..errors import UsageError
+
+__all__ = [
+    "DTYPES",
+    "FLOAT_DTYPES",
+    "Dim",
+    "DynamicRequest",
+    "InputRequest",
+    "TensorSpec",
+    "parse_dynamic",
+    "parse_input",
+]
 
 FLOAT_DTYPES = ("float16", "bfloat16", "float32", "float64")
 DTYPES = (
@@ -26,12 +40,15 @@ class Dim:
     """A named dimension whose size is chosen at run time.
 
     `min` and `max` are inclusive; `max` is None where no upper bound is known.
-    Two axes with the same name always have the same size.
+    Two axes with the same name always have the same size. Sizes are multiples
+    of `step`, for models that halve an image several times. A dim that is
+    computed from others (an output's) has the expression as its name.
     """
 
     name: str
     min: int = 1
     max: int | None = None
+    step: int = 1
 
     def __str__(self) -> str:
         return self.name
@@ -67,7 +84,9 @@ class TensorSpec:
 
     def to_json(self) -> dict[str, Any]:
         shape = [
-            {"dim": s.name, "min": s.min, "max": s.max} if isinstance(s, Dim) else s
+            {"dim": s.name, "min": s.min, "max": s.max, **({"step": s.step} if s.step > 1 else {})}
+            if isinstance(s, Dim)
+            else s
             for s in self.shape
         ]
         document: dict[str, Any] = {"name": self.name, "dtype": self.dtype, "shape": shape}
@@ -80,7 +99,9 @@ class TensorSpec:
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> TensorSpec:
         shape = tuple(
-            Dim(s["dim"], s["min"], s["max"]) if isinstance(s, Mapping) else int(s)
+            Dim(s["dim"], s["min"], s["max"], s.get("step", 1))
+            if isinstance(s, Mapping)
+            else int(s)
             for s in document["shape"]
         )
         span = document.get("range")
@@ -91,3 +112,115 @@ class TensorSpec:
             range=None if span is None else (span[0], span[1]),
             mutates=document.get("mutates"),
         )
+
+
+@dataclass(frozen=True)
+class InputRequest:
+    """A parsed `--input`: `name` is None when given by position, else a parameter's name.
+
+    A dotted name reaches into a nested argument: `opts.bias` is `{"bias": ...}`
+    passed as `opts`, `pair.0` the first of a tuple.
+    """
+
+    name: str | None
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    range: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class DynamicRequest:
+    """A parsed `--dynamic`: axis `axis` of input `name` varies as `dim`."""
+
+    name: str
+    axis: int
+    dim: Dim
+
+
+_INPUT_HINT = (
+    "write [NAME=]SHAPE[:DTYPE[:MIN..MAX]], for example 1x3x224x224, "
+    "ids=1x128:int64:0..30521 or mask=1x128:bool"
+)
+_DYNAMIC_HINT = (
+    "write NAME.AXIS=DIM[:MIN..MAX[:STEP]], for example x.0=batch:1..16 or x.2=height:64..512:32"
+)
+
+
+def parse_input(text: str) -> InputRequest:
+    """Parse `[NAME=]SHAPE[:DTYPE[:MIN..MAX]]`; a SHAPE of `scalar` has no dimensions.
+
+    Raises:
+        UsageError: the text is not of that form.
+    """
+    name, equals, rest = text.rpartition("=")
+    if equals and not name.strip():
+        raise UsageError(f"input {text!r} has an empty name", hint=_INPUT_HINT)
+    shape_text, *more = rest.split(":")
+    if len(more) > 2:
+        raise UsageError(f"input {text!r} has too many parts", hint=_INPUT_HINT)
+    dtype = more[0].strip() if more and more[0].strip() else "float32"
+    if dtype not in DTYPES:
+        near = difflib.get_close_matches(dtype, DTYPES, 3)
+        raise UsageError(
+            f"input {text!r} has the unknown dtype {dtype!r}",
+            hint=f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(DTYPES)}",
+        )
+    span = _parse_range(more[1], text, _INPUT_HINT) if len(more) == 2 else None
+    return InputRequest(name.strip() or None, _parse_shape(shape_text, text), dtype, span)
+
+
+def _parse_shape(shape_text: str, text: str) -> tuple[int, ...]:
+    if shape_text.strip() == "scalar":
+        return ()
+    sizes = re.split(r"[x,]", shape_text.strip())
+    if not all(re.fullmatch(r"\d{1,12}", size.strip()) for size in sizes):
+        raise UsageError(f"input {text!r} has no readable shape", hint=_INPUT_HINT)
+    return tuple(int(size) for size in sizes)
+
+
+def _parse_range(span: str, text: str, hint: str) -> tuple[float, float]:
+    low, dots, high = span.partition("..")
+    try:
+        limits = (_number(low), _number(high))
+    except ValueError:
+        limits = (1.0, 0.0)
+    if not dots or not limits[0] <= limits[1]:
+        raise UsageError(f"{text!r} has no readable range {span!r}", hint=hint)
+    return limits
+
+
+def _number(text: str) -> float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def parse_dynamic(text: str) -> DynamicRequest:
+    """Parse `NAME.AXIS=DIM[:MIN..MAX[:STEP]]`.
+
+    Raises:
+        UsageError: the text is not of that form.
+    """
+    target, equals, rest = text.partition("=")
+    return parse_dynamic_entry(target.strip(), rest.strip() if equals else "")
+
+
+def parse_dynamic_entry(target: str, rest: str) -> DynamicRequest:
+    """The same from its two halves, as the Python API's mapping gives them."""
+    text = f"{target}={rest}"
+    name, dot, axis = target.rpartition(".")
+    dim_name, *more = rest.split(":")
+    if not dot or not name or not re.fullmatch(r"-?\d+", axis) or len(more) > 2:
+        raise UsageError(f"dynamic axis {text!r} is not readable", hint=_DYNAMIC_HINT)
+    if not re.fullmatch(r"[A-Za-z_]\w*", dim_name):
+        raise UsageError(f"dynamic axis {text!r} needs a name for the dim", hint=_DYNAMIC_HINT)
+    low: float = 1
+    high: float | None = None
+    if more:
+        low, high = _parse_range(more[0], text, _DYNAMIC_HINT)
+    step = more[1] if len(more) == 2 else "1"
+    if not step.isdigit() or int(step) < 1 or int(low) < 1:
+        raise UsageError(f"dynamic axis {text!r} has sizes below 1", hint=_DYNAMIC_HINT)
+    top = None if high is None else int(high)
+    return DynamicRequest(name, int(axis), Dim(dim_name, int(low), top, int(step)))

@@ -1,0 +1,1 @@
+"""Upstream code that cannot be captured as written, made capturable; one file per library part."""
