@@ -1,0 +1,259 @@
+"""A written ONNX file on ONNX Runtime."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ...errors import (
+    ConversionError,
+    InputFileError,
+    MissingRequirementError,
+    UsageError,
+)
+from ...exporter.signature import Dim, TensorSpec
+from ..base import Evidence
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["OnnxSession"]
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_REMEDY = {
+    "cpu": 'run: pip install "isomorph[onnx]"',
+    "cuda": "run: pip uninstall onnxruntime; "
+    'pip install "isomorph[onnx-cuda]" (the two wheels overwrite each other)',
+}
+
+# Above this many bytes ONNX Runtime's repacked copies of the weights are switched off: they
+# would double the memory, and the kernels compute the same products from the mapped file.
+_PREPACK_LIMIT = 1_000_000_000
+
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "bool": "bool",
+    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+
+
+class OnnxSession:
+    """An ONNX file loaded on ONNX Runtime; close it, or use it in a `with`.
+
+    Args:
+        path: the `.onnx` file; external data is looked for beside it.
+        device: `cpu` or `cuda`.
+        optimized: whether ONNX Runtime may rewrite the graph before it runs it.
+
+    Raises:
+        MissingRequirementError: ONNX Runtime or the device is missing.
+        InputFileError: the file is missing, corrupt or no ONNX model.
+        ConversionError: the file is sound, but this ONNX Runtime cannot run it.
+    """
+
+    def __init__(self, path: Path, device: str = "cpu", *, optimized: bool = True) -> None:
+        self.path = path
+        self.optimized = optimized
+        self._device = _known_device(device)
+        self._session: Any = _open(path, self._device, optimized)
+        self.inputs = tuple(map(_spec, self._session.get_inputs()))
+        self.outputs = tuple(map(_spec, self._session.get_outputs()))
+        self.evidence = self._evidence()
+
+    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Outputs by name for `inputs` by name.
+
+        Raises:
+            UsageError: a name, dtype or shape does not fit the model's inputs.
+            ConversionError: ONNX Runtime failed while it ran.
+        """
+        if self._session is None:
+            raise UsageError(f"the session on {self.path.name} is closed")
+        feed = _validated(inputs, self.inputs)
+        names = [spec.name for spec in self.outputs]
+        try:
+            values = self._session.run(names, feed)
+        except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions share no base class
+            raise ConversionError(
+                f"ONNX Runtime failed while running {self.path.name}: {_first_line(error)}",
+                hint="check that the sizes of the inputs are ones the model accepts",
+            ) from error
+        return dict(zip(names, values, strict=True))
+
+    def close(self) -> None:
+        """Release the model's memory."""
+        self._session = None
+
+    def __enter__(self) -> OnnxSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _evidence(self) -> Evidence:
+        import onnxruntime
+
+        details: dict[str, Any] = {
+            "provider": self._session.get_providers()[0],
+            "optimized": self.optimized,
+        }
+        if _weighs_more_than(self.path, _PREPACK_LIMIT):
+            details["prepacking"] = False
+        return Evidence(
+            kind="executed",
+            runtime="onnxruntime",
+            version=onnxruntime.__version__,
+            device=self._device,
+            details=details,
+        )
+
+
+def _known_device(device: str) -> str:
+    kind = device.partition(":")[0].lower()
+    if kind not in _PROVIDERS:
+        raise UsageError(
+            f"the ONNX target does not know the device {device}",
+            hint=f"choose {' or '.join(_PROVIDERS)}",
+        )
+    return kind
+
+
+def _open(path: Path, device: str, optimized: bool) -> Any:
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise MissingRequirementError(
+            "running ONNX files needs onnxruntime, which is not installed", hint=_REMEDY[device]
+        )
+    import onnxruntime
+
+    provider = _PROVIDERS[device]
+    if provider not in onnxruntime.get_available_providers():
+        raise MissingRequirementError(
+            f"the installed ONNX Runtime {onnxruntime.__version__} has no {provider}",
+            hint=_REMEDY[device],
+        )
+    _require_file(path)
+    settings = _settings(path, optimized)
+    try:
+        session = onnxruntime.InferenceSession(str(path), settings, providers=[provider])
+    except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions share no base class
+        raise _load_error(path, error) from error
+    session.disable_fallback()
+    ran = session.get_providers()[0]
+    if ran != provider:
+        raise MissingRequirementError(
+            f"ONNX Runtime was asked for {provider} and came up with {ran}",
+            hint="check the GPU driver and that the CUDA libraries ONNX Runtime needs are found",
+        )
+    return session
+
+
+def _settings(path: Path, optimized: bool) -> Any:
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 4
+    if not optimized:
+        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if _weighs_more_than(path, _PREPACK_LIMIT):
+        settings.add_session_config_entry("session.disable_prepacking", "1")
+    return settings
+
+
+def _weighs_more_than(path: Path, limit: int) -> bool:
+    data = path.with_name(path.name + ".data")
+    return path.stat().st_size + (data.stat().st_size if data.is_file() else 0) > limit
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "does not exist"
+        raise InputFileError(f"{path} {what}", hint="name a .onnx file")
+    if path.stat().st_size == 0:
+        raise InputFileError(f"{path} is empty", hint="export the model again")
+
+
+def _load_error(path: Path, error: Exception) -> Exception:
+    kind, text = type(error).__name__, _first_line(error)
+    if kind == "NotImplemented" or "NOT_IMPLEMENTED" in text:
+        return ConversionError(
+            f"ONNX Runtime has no implementation for a part of {path.name}: {text}",
+            hint="try another opset (--set opset=...) or a newer onnxruntime",
+        )
+    if "Unsupported model IR version" in text or "is under development" in text:
+        return MissingRequirementError(
+            f"{path.name} is newer than the installed ONNX Runtime: {text}",
+            hint="run: pip install -U onnxruntime",
+        )
+    return InputFileError(
+        f"{path} is not an ONNX model that loads: {text}",
+        hint="the file may be truncated, or its .data file missing; export the model again",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _spec(argument: Any) -> TensorSpec:
+    """A tensor at the file's border, from ONNX Runtime's description of it."""
+    kind = argument.type.removeprefix("tensor(").removesuffix(")")
+    shape = tuple(
+        size if isinstance(size, int) else Dim(size or f"{argument.name}_{axis}", min=0)
+        for axis, size in enumerate(argument.shape)
+    )
+    return TensorSpec(argument.name, _DTYPES.get(kind, kind), shape)
+
+
+def _validated(
+    inputs: Mapping[str, NDArray[Any]], specs: tuple[TensorSpec, ...]
+) -> dict[str, NDArray[Any]]:
+    """The feed for ONNX Runtime, after names, dtypes and shapes were compared."""
+    import numpy as np
+
+    known = [spec.name for spec in specs]
+    unknown = [name for name in inputs if name not in known]
+    missing = [name for name in known if name not in inputs]
+    if unknown or missing:
+        problem = f"no input {', '.join(unknown)}" if unknown else f"no value for {missing[0]}"
+        raise UsageError(problem, hint=f"the model's inputs are {', '.join(known)}")
+    sizes: dict[str, int] = {}
+    feed = {}
+    for spec in specs:
+        array = np.asarray(inputs[spec.name])
+        _match(spec, array, sizes)
+        feed[spec.name] = np.ascontiguousarray(array).reshape(array.shape)
+    return feed
+
+
+def _match(spec: TensorSpec, array: NDArray[Any], sizes: dict[str, int]) -> None:
+    if str(array.dtype) != spec.dtype:
+        raise UsageError(f"input {spec.name} is {array.dtype} where the model takes {spec.dtype}")
+    if len(array.shape) != len(spec.shape):
+        raise _shape_error(spec, array)
+    for size, wanted in zip(array.shape, spec.shape, strict=True):
+        if isinstance(wanted, Dim):
+            if sizes.setdefault(wanted.name, size) != size:
+                raise UsageError(
+                    f"input {spec.name} has {wanted.name}={size} where another input has "
+                    f"{sizes[wanted.name]}"
+                )
+        elif size != wanted:
+            raise _shape_error(spec, array)
+
+
+def _shape_error(spec: TensorSpec, array: NDArray[Any]) -> UsageError:
+    wanted = "x".join(str(size) for size in spec.shape) or "scalar"
+    given = "x".join(str(size) for size in array.shape) or "scalar"
+    return UsageError(f"input {spec.name} has shape {given} where the model takes {wanted}")

@@ -1,0 +1,200 @@
+"""The ONNX format: built through torch's exporter, run on ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ...errors import ConversionError, MissingRequirementError, UsageError
+from ..base import Artifact, Capability, Unsupported
+
+if TYPE_CHECKING:
+    from ...exporter.graph import Graph
+    from ...exporter.signature import TensorSpec
+    from .session import OnnxSession
+
+__all__ = ["OnnxOptions", "OnnxTarget"]
+
+_REMEDY = 'pip install "isomorph[onnx]"'
+_BUILDERS = ("onnx", "onnx_ir", "onnxscript")
+_OPSETS = range(18, 24)
+
+
+@dataclass(frozen=True)
+class OnnxOptions:
+    """Options of the ONNX target.
+
+    opset: version of the ONNX operator set, 18 to 23.
+    optimize: run the optimisers of the onnx libraries (constant folding, fusions).
+    external_data: weights beside the model in `NAME.onnx.data`: by size (above
+        1.5 GB; a protobuf file ends at 2 GiB), always, or never.
+    """
+
+    opset: int = 20
+    optimize: bool = True
+    external_data: Literal["auto", "always", "never"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.opset not in _OPSETS:
+            raise UsageError(
+                f"ONNX opset {self.opset} is out of range",
+                hint=f"choose {_OPSETS.start} to {_OPSETS.stop - 1}",
+            )
+        if self.external_data not in ("auto", "always", "never"):
+            raise UsageError(
+                f"external_data={self.external_data!r} is unknown",
+                hint="choose auto, always or never",
+            )
+
+
+class OnnxTarget:
+    """Writes `NAME.onnx` (and `NAME.onnx.data` for large models) and opens it on ONNX Runtime."""
+
+    name = "onnx"
+    suffix = ".onnx"
+    extra = "onnx"
+    options_type = OnnxOptions
+
+    def capability(self) -> Capability:
+        """What is installed; imports none of it."""
+        builds = all(find_spec(package) is not None for package in _BUILDERS)
+        runtime = _runtime_version()
+        devices: tuple[str, ...] = ()
+        if runtime is not None:
+            devices = ("cpu", "cuda") if _has_cuda_provider() else ("cpu",)
+        complete = builds and runtime is not None
+        return Capability(
+            installed=complete,
+            version=_version("onnx") if builds else None,
+            builds=builds,
+            runs=runtime is not None,
+            devices=devices,
+            remedy=None if complete else _REMEDY,
+        )
+
+    def check(self, graph: Graph) -> list[Unsupported]:
+        """Operators of `graph` that the installed torch and onnxscript cannot translate."""
+        _require_builders()
+        from .convert import find_unsupported
+
+        return find_unsupported(graph)
+
+    def convert(
+        self,
+        graph: Graph,
+        options: OnnxOptions,
+        directory: Path,
+        stem: str,
+        on_stage: Callable[[str], None] = lambda stage: None,
+    ) -> Artifact:
+        """Write `directory/stem.onnx`, checked by onnx's own checker.
+
+        `on_stage` hears the name of each stage as it begins.
+
+        Raises:
+            ConversionError: ONNX cannot express an operator, or the checker objects.
+            DestinationError: the directory cannot be written or is full.
+            MissingRequirementError: the onnx packages are not installed.
+        """
+        _require_builders()
+        from .convert import to_onnx
+        from .storage import INLINE_LIMIT, save, weight_bytes
+
+        on_stage("translate")
+        model = to_onnx(graph, options.opset, optimize=options.optimize)
+        size = weight_bytes(model)
+        if options.external_data == "never" and size > _PROTOBUF_LIMIT:
+            raise ConversionError(
+                f"the weights take {size / 1e9:.1f} GB and an ONNX file holds 2 GB",
+                hint="leave external_data at auto",
+            )
+        external = options.external_data == "always" or (
+            options.external_data == "auto" and size > INLINE_LIMIT
+        )
+        path = directory / f"{stem}{self.suffix}"
+        on_stage("write")
+        hashes = save(model, path, external=external)
+        names = [*model.graph.inputs, *model.graph.outputs]
+        del model
+        on_stage("check")
+        _check(path)
+        inputs = graph.inputs
+        outputs = tuple(
+            _renamed(spec, str(value.name))
+            for spec, value in zip(graph.outputs, names[len(inputs) :], strict=True)
+        )
+        return Artifact(
+            path=path,
+            files=tuple(hashes),
+            format=self.name,
+            inputs=inputs,
+            outputs=outputs,
+            versions={
+                package: found
+                for package in ("torch", "onnx", "onnx-ir", "onnxscript")
+                if (found := _version(package)) is not None
+            },
+            hashes=hashes,
+        )
+
+    def open(self, artifact: Path, device: str = "cpu", *, optimized: bool = True) -> OnnxSession:
+        """Load `artifact` on ONNX Runtime; `optimized=False` turns its graph optimisations off."""
+        from .session import OnnxSession
+
+        return OnnxSession(artifact, device, optimized=optimized)
+
+
+# A protobuf message ends at 2 GiB; some of it is the graph's.
+_PROTOBUF_LIMIT = 2_000_000_000
+
+
+def _renamed(spec: TensorSpec, name: str) -> TensorSpec:
+    return spec if spec.name == name else replace(spec, name=name)
+
+
+def _check(path: Path) -> None:
+    """onnx's checker, by path: it reads the file that was written, external data included."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(str(path))
+    except (onnx.checker.ValidationError, ValueError) as error:
+        first = next(iter(str(error).strip().splitlines()), "no reason given")
+        raise ConversionError(
+            f"onnx's checker objects to the model that was written: {first}",
+            hint="please report this; --set optimize=false or another opset may avoid it",
+        ) from error
+
+
+def _require_builders() -> None:
+    missing = [package for package in _BUILDERS if find_spec(package) is None]
+    if missing:
+        raise MissingRequirementError(
+            f"writing ONNX needs {', '.join(missing)}", hint=f"run: {_REMEDY}"
+        )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _runtime_version() -> str | None:
+    if find_spec("onnxruntime") is None:
+        return None
+    return _version("onnxruntime") or _version("onnxruntime-gpu") or "unknown"
+
+
+def _has_cuda_provider() -> bool:
+    """Whether the installed wheel carries the CUDA provider's library."""
+    spec = find_spec("onnxruntime")
+    if spec is None or not spec.origin:
+        return False
+    folder = Path(spec.origin).parent / "capi"
+    return any(folder.glob("*onnxruntime_providers_cuda*"))
