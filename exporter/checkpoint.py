@@ -1,0 +1,380 @@
+"""From a checkpoint file to a module that is ready to be captured.
+
+Accepts what people save: a state_dict, a training dict around one, a pickled
+module, TorchScript, a torch.export archive (.pt2) and safetensors. Loading is
+safe by default: nothing in the file is executed unless the caller trusts it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+
+from ..errors import InputFileError
+from .architecture import Architecture, default_inputs
+from .inspection import Inspection, inspect
+from .matching import candidates, describe_entries
+from .programs import load_exported_program, load_torchscript
+from .sniffing import FileKind, looks_like, sniff
+from .unpickling import Admission, ForeignObject, admit, restricted_pickle
+from .weights import fill
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+__all__ = ["CheckpointKind", "LoadedModel", "load_checkpoint"]
+
+CheckpointKind = Literal[
+    "state_dict", "training_state", "module", "torchscript", "exported_program", "safetensors"
+]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A module with its trained weights, in eval mode, on the CPU, without gradients.
+
+    `program` is set for a `.pt2` only; `module` is then the program's own.
+    `architecture` is the `--model` specification, or the pickled class's name.
+    `notes` say what the user should know about how it was loaded.
+    `default_inputs` are input specifications that the architecture's library
+    publishes, such as `("2x3x224x224",)`; empty where unknown.
+    """
+
+    module: nn.Module
+    program: ExportedProgram | None
+    kind: CheckpointKind
+    architecture: str | None
+    notes: tuple[str, ...] = ()
+    default_inputs: tuple[str, ...] = ()
+
+
+def load_checkpoint(
+    path: str | Path, *, model: str | None = None, allow: Sequence[str] = (), trust: bool = False
+) -> LoadedModel:
+    """Load a checkpoint.
+
+    Args:
+        path: the file.
+        model: architecture specification, see `architecture`; needed where the file
+            holds weights only, and where its pickled class cannot be imported.
+        allow: classes (`package.module.Class`) that a pickled module may be made of.
+        trust: unpickle freely and load native code: the file can then run anything.
+
+    Raises:
+        InputFileError: not a checkpoint, refused, does not fit, or needs `model`.
+        UsageError: `model` or `allow` names something that does not exist or raises.
+    """
+    source = Path(path)
+    found = sniff(source)
+    if found.kind in ("torchscript", "pt2", "aot_package"):
+        return _load_program(source, found, model, trust)
+    if found.kind == "safetensors":
+        return _from_state(_load_safetensors(source), source, model, kind="safetensors")
+    if found.kind not in ("torch_zip", "torch_legacy", "torch_tar", "pickle"):
+        raise looks_like(source, found)
+    return _load_pickled(source, found, model, allow, trust)
+
+
+def _load_program(source: Path, found: FileKind, model: str | None, trust: bool) -> LoadedModel:
+    notes = ()
+    if model is not None:
+        notes = (f"--model is not needed: {source.name} holds its own program",)
+    if found.kind == "torchscript":
+        script = load_torchscript(source, trust=trust)
+        return _finished(script, "torchscript", _script_name(script), notes)
+    program = load_exported_program(source, found, trust=trust)
+    return LoadedModel(program.module(), program, "exported_program", None, notes)
+
+
+def _script_name(script: nn.Module) -> str | None:
+    name = getattr(script, "original_name", None)
+    return name if isinstance(name, str) else None
+
+
+def _load_safetensors(source: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(source, device="cpu")
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        raise InputFileError(
+            f"{source} is a damaged safetensors file: {error}", hint="download or save it again"
+        ) from error
+
+
+def _load_pickled(
+    source: Path, found: FileKind, model: str | None, allow: Sequence[str], trust: bool
+) -> LoadedModel:
+    if trust:
+        return _trusted(source, found, model)
+    if found.kind in ("torch_tar", "pickle"):
+        raise InputFileError(
+            f"{source} is {found.looks_like}, which cannot be read without running what it says",
+            hint="save the weights again with torch.save(model.state_dict(), ...), or, if you "
+            "trust whoever made the file, give --trust",
+        )
+    extra = admit(allow)
+    notes = [f"--allow imported {name}" for name in allow]
+    if not extra:
+        root = _weights_only(source, found)
+        if root is not None:
+            return _dispatch(root, source, model, notes)
+    return _restricted(source, found, model, extra, notes)
+
+
+def _weights_only(source: Path, found: FileKind) -> Any | None:
+    """What torch's own restricted unpickler reads, or None where it refuses."""
+    try:
+        return _torch_load(source, found, weights_only=True)
+    except pickle.UnpicklingError:
+        return None
+
+
+def _torch_load(source: Path, found: FileKind, **options: Any) -> Any:
+    """`torch.load` on the CPU, mapped where the format can be.
+
+    Raises:
+        pickle.UnpicklingError: the unpickler refused something.
+        InputFileError: the file is truncated or damaged.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(source, map_location="cpu", mmap=found.kind == "torch_zip", **options)
+    except pickle.UnpicklingError:
+        raise
+    except MemoryError as error:
+        raise InputFileError(f"{source} does not fit into memory") from error
+    except Exception as error:
+        if options.get("weights_only") or "pickle_module" in options:
+            raise _damaged(source, found, error) from error
+        raise
+
+
+def _damaged(source: Path, found: FileKind, error: BaseException) -> InputFileError:
+    text = str(error).strip().splitlines()
+    return InputFileError(
+        f"{source} looks like {found.looks_like} but is truncated or damaged "
+        f"({type(error).__name__}{': ' + text[0] if text else ''})",
+        hint="the save or download was interrupted; repeat it",
+    )
+
+
+def _restricted(
+    source: Path,
+    found: FileKind,
+    model: str | None,
+    extra: dict[str, type],
+    notes: list[str],
+) -> LoadedModel:
+    """Load a file that names classes, or say which of them stand in the way."""
+    contents = inspect(source)
+    dangerous = [name for name, rank in contents.globals if rank == "dangerous"]
+    if dangerous:
+        raise _refused(source, dangerous)
+    unknown = [n for n, rank in contents.globals if rank == "unknown" and n not in extra]
+    if unknown and model is not None:
+        extra, unknown, remapped = _remap(contents, model, extra, unknown)
+        notes += remapped
+    salvage = bool(unknown)
+    if salvage and model is None and contents.root_class is not None:
+        raise _needs_allow(source, contents, unknown, extra)
+    admission = Admission(extra, salvage=salvage)
+    try:
+        root = _torch_load(
+            source, found, weights_only=False, pickle_module=restricted_pickle(admission)
+        )
+    except pickle.UnpicklingError as error:
+        raise InputFileError(
+            f"{source} is refused: {error}",
+            hint="if you trust whoever made the file, --trust loads it without any check",
+        ) from error
+    if salvage and isinstance(root, (Mapping, ForeignObject)):
+        notes.append(
+            f"read the weights only; objects of {_some(sorted(admission.foreign))} in the file "
+            "were not made"
+        )
+    return _dispatch(root, source, model, notes)
+
+
+def _remap(
+    contents: Inspection, model: str, extra: dict[str, type], unknown: list[str]
+) -> tuple[dict[str, type], list[str], list[str]]:
+    """Let `--model file.py:Net` stand for a pickled class of the same name.
+
+    The user named that file, so its Module classes are admitted for the classes
+    that the pickle expects in the module that is missing (often `__main__`).
+    """
+    root = contents.root_class
+    architecture = Architecture(model)
+    spec = architecture.spec
+    if root is None or architecture.module is None or spec.called:
+        return extra, unknown, []
+    module, _, name = root.rpartition(".")
+    if name != spec.name:
+        return extra, unknown, []
+    remapped = dict(extra)
+    for qualified in unknown:
+        owner, _, leaf = qualified.rpartition(".")
+        replacement = getattr(architecture.module, leaf, None)
+        if owner == module and isinstance(replacement, type):
+            remapped[qualified] = replacement
+    left = [qualified for qualified in unknown if qualified not in remapped]
+    if left:
+        return extra, unknown, []
+    return remapped, [], [f"took the pickled class {root} from {spec.place}"]
+
+
+def _refused(source: Path, dangerous: list[str]) -> InputFileError:
+    return InputFileError(
+        f"{source} is refused: unpickling it would call {_some(dangerous)}, which can run code. "
+        "Nothing was executed",
+        hint="get the weights as a state_dict or .safetensors; only if you trust whoever made the "
+        "file, --trust loads it without any check",
+    )
+
+
+def _needs_allow(
+    source: Path, contents: Inspection, unknown: list[str], extra: Mapping[str, type]
+) -> InputFileError:
+    missing = [name for name in unknown if not _importable(name)]
+    root = contents.root_class
+    if missing:
+        name = missing[0].rpartition(".")[2]
+        return InputFileError(
+            f"{source} is a pickled {root}, made of classes that are not importable here: "
+            f"{_some(missing)}",
+            hint=f"name the code that defines it: --model path/to/file.py:{name} (or "
+            f"package.module:{name}); or run where it can be imported (PYTHONPATH) and give "
+            + " ".join(f"--allow {n}" for n in unknown if not n.startswith("__main__.")),
+        )
+    flags = " ".join(f"--allow {name}" for name in unknown)
+    return InputFileError(
+        f"{source} is a pickled {root}; its classes {_some(unknown)} are not allowed by default",
+        hint=f"allow them, which imports their modules: {flags}\n"
+        f"or build the module yourself and take only the weights: --model {_as_spec(root)}",
+    )
+
+
+def _as_spec(name: str | None) -> str:
+    module, _, leaf = (name or "package.module.Class").rpartition(".")
+    return f"{module}:{leaf}"
+
+
+def _importable(name: str) -> bool:
+    """Whether the class's module can be found, without importing it."""
+    import importlib.util
+
+    module = name.rpartition(".")[0]
+    if module == "__main__":
+        return False
+    try:
+        top = module.partition(".")[0]
+        return importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _some(names: Sequence[str], limit: int = 5) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def _trusted(source: Path, found: FileKind, model: str | None) -> LoadedModel:
+    """Unpickle without any check."""
+    notes = ["--trust: the file was unpickled without any check"]
+    try:
+        if found.kind == "pickle":
+            with source.open("rb") as file:
+                root = pickle.load(file)
+        else:
+            root = _torch_load(source, found, weights_only=False)
+    except ModuleNotFoundError as error:
+        raise InputFileError(
+            f"{source} needs the module {error.name}, which is not importable here",
+            hint="run where it can be imported, or set PYTHONPATH",
+        ) from error
+    except AttributeError as error:
+        raise InputFileError(
+            f"{source} names a class that does not exist here: {error}",
+            hint="give --model path/to/file.py:Class instead of --trust",
+        ) from error
+    except InputFileError:
+        raise
+    except Exception as error:
+        raise _damaged(source, found, error) from error
+    return _dispatch(root, source, model, notes)
+
+
+def _dispatch(root: Any, source: Path, model: str | None, notes: list[str]) -> LoadedModel:
+    """Tell a module from a state_dict from a training dict."""
+    if model is None:
+        module, where = _find_module(root)
+        if module is not None:
+            notes = [*notes, *([f"took entry '{where}' of the file"] if where else [])]
+            return _finished(module, "module", _qualified(module), notes, spec=None)
+    return _from_state(root, source, model, notes=notes)
+
+
+def _find_module(root: Any) -> tuple[nn.Module | None, str]:
+    if isinstance(root, nn.Module):
+        return root, ""
+    if isinstance(root, Mapping):
+        held = {str(k): v for k, v in root.items() if isinstance(v, nn.Module)}
+        for name in (*("model", "net", "network", "module", "ema"), *held):
+            if name in held:
+                return held[name], name
+    return None, ""
+
+
+def _qualified(module: nn.Module) -> str:
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _from_state(
+    root: Any,
+    source: Path,
+    model: str | None,
+    *,
+    notes: Sequence[str] = (),
+    kind: CheckpointKind | None = None,
+) -> LoadedModel:
+    found = candidates(root)
+    if not found:
+        raise InputFileError(
+            f"{source} holds {describe_entries(root)}",
+            hint="save the weights: torch.save(model.state_dict(), ...)",
+        )
+    if model is None:
+        raise InputFileError(
+            f"{source} holds {describe_entries(root)}, but not the model's code",
+            hint="say how to build the model: --model path/to/file.py:Class, --model "
+            "package.module:callable, --model torchvision:NAME or --model timm:NAME",
+        )
+    architecture = Architecture(model)
+    filled = fill(architecture.build, found, source=source.name, spec=model)
+    all_notes = (*notes, *architecture.notes, *filled.notes)
+    if kind is None:
+        kind = "state_dict" if any(not c.path for c in found) else "training_state"
+    return _finished(filled.module, kind, model, all_notes, spec=architecture)
+
+
+def _finished(
+    module: nn.Module,
+    kind: CheckpointKind,
+    architecture: str | None,
+    notes: Sequence[str],
+    spec: Architecture | None = None,
+) -> LoadedModel:
+    module.eval()
+    module.requires_grad_(False)
+    inputs = default_inputs(spec.spec if spec else None, module)
+    return LoadedModel(module, None, kind, architecture, tuple(notes), inputs)
