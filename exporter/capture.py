@@ -1,25 +1,18 @@
 """A module and an example call go in, a `Graph` comes out.
 
-Capture strategies are tried in order; each attempt's failure is kept and told
-when none works. What torch.export leaves implicit is made explicit here: names,
-dynamic axes that came out static, writes to inputs and buffers, random
-operators.
+What torch.export leaves implicit is made explicit here: names, dynamic axes
+that came out static, writes to inputs and buffers, random operators.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import re
-import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
 from ..errors import ConversionError, UsageError
@@ -34,13 +27,13 @@ from .calling import (
     unique_names,
 )
 from .effects import make_functional, random_operators
-from .examples import ExampleCall
+from .examples import ExampleCall, make_tensor
 from .graph import Attempt, Graph, Provenance
 from .ranges import infer_index_ranges
-from .rewrites.recurrent import whole_recurrent_operators
 from .signature import Dim, DynamicRequest
+from .strategies import first_line, try_strategies
 
-__all__ = ["Capture", "capture"]
+__all__ = ["Capture", "capture", "capture_program"]
 
 
 class Capture:
@@ -86,7 +79,7 @@ def capture(
     ]
     args, kwargs = pytree.tree_unflatten(leaves, input_tree)
     result = _call_once(module, leaves, input_tree)
-    program, attempts = _try_strategies(module, args, kwargs, leaves, names, axes)
+    program, attempts = try_strategies(module, args, kwargs, leaves, names, axes)
     tensors = {n: v for n, v in zip(names, leaves, strict=True) if isinstance(v, torch.Tensor)}
     graph = _describe(program, names, leaves, input_tree, result, axes, tensors, attempts)
     graph = replace(
@@ -97,6 +90,74 @@ def capture(
     )
     graph = _with_ranges(graph, tensors, ranges or {}, example.synthetic)
     return Capture(graph, tensors, example.synthetic)
+
+
+def capture_program(program: ExportedProgram, *, architecture: str | None = None) -> Capture:
+    """A graph from a program that was exported elsewhere (`.pt2`).
+
+    Its own example inputs are used where it carries them, else made-up ones of
+    its shapes; its dynamic axes keep their ranges and are named INPUT_AXIS.
+    """
+    user = [s for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT]
+    names = unique_names(getattr(s.arg, "name", "") or f"input_{i}" for i, s in enumerate(user))
+    values = {n.name: n.meta.get("val") for n in program.graph_module.graph.nodes}
+    axes: dict[str, dict[int, Dim]] = {}
+    dims: dict[str, Dim] = {}
+    for spec, name in zip(user, names, strict=True):
+        value = values.get(getattr(spec.arg, "name", ""))
+        for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            if not isinstance(size, int):
+                dim = dims.setdefault(str(size), _program_dim(f"{name}_{axis}", size, program))
+                axes.setdefault(name, {})[axis] = dim
+    leaves, synthetic = _program_leaves(program, user, values, axes)
+    module = program.module()
+    result = _call_once(module, leaves, program.call_spec.in_spec)
+    tensors = {n: v for n, v in zip(names, leaves, strict=True) if isinstance(v, torch.Tensor)}
+    attempt = Attempt("exported program", 0.0)
+    graph = _describe(
+        program, names, leaves, program.call_spec.in_spec, result, axes, tensors, (attempt,)
+    )
+    graph = replace(graph, provenance=replace(graph.provenance, architecture=architecture))
+    return Capture(_with_ranges(graph, tensors, {}, synthetic), tensors, synthetic)
+
+
+def _program_dim(name: str, size: Any, program: ExportedProgram) -> Dim:
+    span = program.range_constraints.get(size.node.expr)
+    low = max(1, int(span.lower)) if span is not None else 1
+    return Dim(name, low, None if span is None else _finite(span.upper))
+
+
+def _finite(bound: Any) -> int | None:
+    """A sympy bound as an int; None where it is infinite."""
+    try:
+        value = int(bound)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return value if value < 1 << 40 else None
+
+
+def _program_leaves(
+    program: ExportedProgram,
+    user: Sequence[Any],
+    values: Mapping[str, Any],
+    axes: Mapping[str, Mapping[int, Dim]],
+) -> tuple[list[Any], bool]:
+    if program.example_inputs is not None:
+        return pytree.tree_leaves(program.example_inputs), False
+    generator = torch.Generator().manual_seed(0)
+    leaves: list[Any] = []
+    for spec in user:
+        if isinstance(spec.arg, ConstantArgument):
+            leaves.append(spec.arg.value)
+            continue
+        value = values[spec.arg.name]
+        dims = axes.get(spec.arg.name, {})
+        shape = [
+            size if isinstance(size, int) else max(2, dims[axis].min)
+            for axis, size in enumerate(value.shape)
+        ]
+        leaves.append(make_tensor(shape, dtype_name(value.dtype), None, generator))
+    return leaves, True
 
 
 def _axes(
@@ -177,176 +238,9 @@ def _call_once(module: torch.nn.Module, leaves: Sequence[Any], tree: pytree.Tree
         )
         raise UsageError(
             f"the model rejects the example input ({shapes}): "
-            f"{type(error).__name__}: {_brief(error)}",
+            f"{type(error).__name__}: {first_line(error)}",
             hint="give inputs that the model accepts with --input NAME=SHAPE:DTYPE",
         ) from error
-
-
-def _try_strategies(
-    module: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    leaves: Sequence[Any],
-    names: Sequence[str],
-    axes: Mapping[str, Mapping[int, Dim]],
-) -> tuple[ExportedProgram, tuple[Attempt, ...]]:
-    shapes = torch.export.ShapesCollection()
-    torch_dims = _torch_dims(axes)
-    for name, leaf in zip(names, leaves, strict=True):
-        if isinstance(leaf, torch.Tensor) and axes.get(name):
-            shapes[leaf] = {axis: torch_dims[dim.name] for axis, dim in axes[name].items()}
-    dynamic_shapes = shapes.dynamic_shapes(module, args, kwargs) if torch_dims else None
-    attempts: list[Attempt] = []
-    errors: list[BaseException] = []
-    for strategy, run in _strategies(module):
-        start = time.perf_counter()
-        try:
-            with _quiet(), torch.no_grad(), whole_recurrent_operators():
-                program = run(module, args, kwargs, dynamic_shapes)
-        except Exception as error:  # noqa: BLE001  kept, and told if no strategy works
-            errors.append(error)
-            attempts.append(Attempt(strategy, time.perf_counter() - start, _brief(error)))
-            continue
-        attempts.append(Attempt(strategy, time.perf_counter() - start))
-        return program, tuple(attempts)
-    raise _capture_error(attempts, errors)
-
-
-_Strategy = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], ExportedProgram]
-
-
-def _strategies(module: torch.nn.Module) -> list[tuple[str, _Strategy]]:
-    if isinstance(module, torch.jit.ScriptModule):
-        return [("torchscript", _from_torchscript)]
-    return [
-        ("torch.export", lambda m, a, k, d: torch.export.export(m, a, k, dynamic_shapes=d)),
-        (
-            "torch.export strict",
-            lambda m, a, k, d: torch.export.export(m, a, k, dynamic_shapes=d, strict=True),
-        ),
-    ]
-
-
-def _from_torchscript(
-    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
-) -> ExportedProgram:
-    """TorchScript has no public way into torch.export; this is torch's own converter."""
-    from torch._export.converter import TS2EPConverter
-
-    names = [argument.name for argument in module.forward.schema.arguments[1:]]
-    ordered = (*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs))
-    program = TS2EPConverter(module, ordered, {}).convert()
-    if dynamic_shapes:
-        shapes = torch.export.ShapesCollection()
-        given = [v for v in pytree.tree_leaves(ordered) if isinstance(v, torch.Tensor)]
-        wanted = pytree.tree_leaves(dynamic_shapes, is_leaf=lambda v: v is None or _is_axis_map(v))
-        for tensor, axes in zip(given, wanted, strict=True):
-            if axes:
-                shapes[tensor] = axes
-        inner = program.module()
-        return torch.export.export(
-            inner, ordered, dynamic_shapes=shapes.dynamic_shapes(inner, ordered)
-        )
-    return program
-
-
-def _is_axis_map(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(key, int) for key in value)
-
-
-def _torch_dims(axes: Mapping[str, Mapping[int, Dim]]) -> dict[str, Any]:
-    dims = {dim.name: dim for found in axes.values() for dim in found.values()}
-    result: dict[str, Any] = {}
-    for name, dim in dims.items():
-        if dim.step == 1:
-            result[name] = torch.export.Dim(name, min=dim.min, max=dim.max)
-            continue
-        low = -(-dim.min // dim.step)
-        high = None if dim.max is None else dim.max // dim.step
-        result[name] = dim.step * torch.export.Dim(f"_{name}", min=low, max=high)
-    return result
-
-
-def _capture_error(attempts: Sequence[Attempt], errors: Sequence[BaseException]) -> ConversionError:
-    first = errors[0]
-    text = str(first)
-    static = re.findall(
-        r"You marked (\w+) as dynamic but your code specialized it to be a constant \((\d+)\)", text
-    )
-    if static:
-        told = ", ".join(f"{name} (fixed to {size})" for name, size in static)
-        return ConversionError(
-            f"a requested dynamic axis came out static: {told}",
-            hint="leave it out of --dynamic, or change the code that fixes it "
-            f"({_code_line(first) or 'a reshape, a loop or a comparison of sizes'})",
-        )
-    fixes = re.search(r"Suggested fixes:\n((?:  .*\n?)+)", text)
-    if "Constraints violated" in text and fixes:
-        return ConversionError(
-            "the model does not work for every size that --dynamic asks for: "
-            + " ".join(line.strip(" -") for line in text.splitlines()[1:2]),
-            hint=_translate_fixes(fixes.group(1)),
-        )
-    tried = "; ".join(f"{a.strategy}: {a.error}" for a in attempts)
-    where = _code_line(first)
-    return ConversionError(
-        f"the model cannot be captured{f' ({where})' if where else ''}: {tried}",
-        hint="torch.export must be able to trace forward(): replace branches on tensor values "
-        "with torch.where or torch.cond, and calls into other libraries with torch operators",
-    )
-
-
-def _translate_fixes(fixes: str) -> str:
-    """torch's suggestions in the words of `--dynamic`."""
-    lines = [line.strip() for line in fixes.splitlines() if line.strip()]
-    options = []
-    for line in lines:
-        if match := re.fullmatch(r"(\w+) = (\d+)\*_(\w+)", line):
-            options.append(
-                f"{match[1]} must be a multiple of {match[2]}: end its --dynamic with "
-                f":MIN..MAX:{match[2]}"
-            )
-        elif match := re.fullmatch(r"(\w+) = Dim\('(\w+)'(?:, min=(\d+))?(?:, max=(\d+))?\)", line):
-            if not match[1].startswith("_"):
-                options.append(f"{match[1]} works for {match[3] or 1}..{match[4] or ''}")
-        else:
-            options.append(line)
-    return "; ".join(options)
-
-
-def _code_line(error: BaseException) -> str:
-    """The user's line that torch names, as file:line."""
-    frames = re.findall(r'File "([^"]+)", line (\d+), in forward', str(error))
-    own = [f for f in frames if "site-packages" not in f[0] and not f[0].startswith("<")]
-    if not own:
-        return ""
-    return f"{own[-1][0].rpartition('/')[2]}:{own[-1][1]}"
-
-
-def _brief(error: BaseException) -> str:
-    """The first sentence of an exception's message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """torch.export warns, logs and prints about code that is not the user's to change."""
-    loggers = [logging.getLogger(name) for name in ("torch._guards", "torch.export", "torch.fx")]
-    levels = [logger.level for logger in loggers]
-    with (
-        warnings.catch_warnings(),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
 
 
 def _describe(

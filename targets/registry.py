@@ -12,9 +12,9 @@ import importlib
 from importlib.metadata import EntryPoint, entry_points
 
 from ..errors import MissingRequirementError, UsageError
-from .base import Target
+from .base import Capability, Target
 
-__all__ = ["GROUP", "get", "names"]
+__all__ = ["GROUP", "capabilities", "get", "names"]
 
 GROUP = "isomorph.targets"
 
@@ -51,6 +51,17 @@ def get(name: str) -> Target:
         raise _unknown(name)
     target: Target = found() if isinstance(found, type) else found
     return target
+
+
+def capabilities() -> dict[str, Capability]:
+    """What this machine can do with each format; one whose package is broken says so."""
+    found = {}
+    for name in names():
+        try:
+            found[name] = get(name).capability()
+        except MissingRequirementError as error:
+            found[name] = Capability(False, None, False, False, (), error.message)
+    return found
 
 
 def _installed() -> dict[str, EntryPoint]:

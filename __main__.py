@@ -1,0 +1,5 @@
+"""`python -m isomorph`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,370 @@
+"""The command line: parse, call the API, render, exit code. No logic of its own."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from . import __version__
+from .errors import IsomorphError, MissingRequirementError, ParityError, UsageError
+
+if TYPE_CHECKING:
+    from .progress import Progress
+
+__all__ = ["export_main", "main"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "--version", message="isomorph %(version)s")
+def cli() -> None:
+    """Export PyTorch checkpoints and prove that the artifact computes the same.
+
+    \b
+    Example:
+      isomorph export model.pt --model net.py:Net -i 1x3x224x224 -f onnx
+
+    Exit codes: 0 written and checked, 2 usage, 3 parity failed, 4 cannot be
+    converted, 5 unreadable input file, 6 something is missing on this machine,
+    7 destination cannot be written, 1 a bug in Isomorph, 130 interrupted.
+    """
+
+
+def _source_options(command: _Command) -> _Command:
+    """Options that say how to load the model and what its inputs are."""
+    options = [
+        click.option(
+            "--model",
+            metavar="SPEC",
+            help="How to build the module: pkg.mod:callable, file.py:callable, torchvision:NAME "
+            "or timm:NAME; literal arguments as in file.py:Net(width=64).",
+        ),
+        click.option(
+            "-i",
+            "--input",
+            "input_texts",
+            multiple=True,
+            metavar="SPEC",
+            help="[NAME=]SHAPE[:DTYPE[:MIN..MAX]], such as 1x3x224x224 or "
+            "ids=1x128:int64:0..30521. Repeat for several inputs.",
+        ),
+        click.option(
+            "--inputs",
+            "inputs_file",
+            metavar="FILE",
+            help="Example inputs by name: .npz, .safetensors or .pt.",
+        ),
+        click.option(
+            "--dynamic",
+            "dynamic_texts",
+            multiple=True,
+            metavar="SPEC",
+            help="NAME.AXIS=DIM[:MIN..MAX[:STEP]], such as x.0=batch:1..16. Axes with the same "
+            "DIM always have the same size.",
+        ),
+        click.option(
+            "--data",
+            multiple=True,
+            metavar="FILE",
+            help="Further samples to check with: .npz, .safetensors or .pt.",
+        ),
+        click.option(
+            "--allow",
+            multiple=True,
+            metavar="CLASS",
+            help="A class that a pickled module may hold, as pkg.mod.Class. Imports that module.",
+        ),
+        click.option(
+            "--trust",
+            is_flag=True,
+            help="Unpickle freely and load native code. The file can then run any code.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
+        click.option("-q", "--quiet", is_flag=True, help="No progress."),
+        click.option("-v", "--verbose", is_flag=True, help="Show tracebacks."),
+    ]
+    return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
+
+
+@cli.command()
+@click.argument("source", metavar="SOURCE")
+@click.option(
+    "-f",
+    "--format",
+    "formats",
+    multiple=True,
+    metavar="NAME",
+    help="Target format; repeat for several. `isomorph targets` lists them. Default: onnx.",
+)
+@click.option("-o", "--output", metavar="PATH", help="Artifact's path; a directory for several.")
+@_source_options
+@click.option("--precision", default="fp32", show_default=True, metavar="NAME")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="NAME",
+    help="Where to run the artifact: cpu, cuda. Default: cpu.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="[FORMAT.]KEY=VALUE",
+    help="An option of the target, such as opset=20.",
+)
+@click.option("--no-validate", is_flag=True, help="Write without checking: unverified.")
+@click.option(
+    "--require",
+    type=click.Choice(["executed", "evaluated"]),
+    help="Fail unless the artifact was checked at least this way.",
+)
+def export(
+    source: str,
+    formats: tuple[str, ...],
+    output: str | None,
+    precision: str,
+    devices: tuple[str, ...],
+    settings: tuple[str, ...],
+    no_validate: bool,
+    require: str | None,
+    **given: Any,
+) -> None:
+    """Export the checkpoint SOURCE and check what was written.
+
+    \b
+    Example:
+      isomorph export digits.pt --model train.py:DigitsNet -i 1x1x8x8 --dynamic x.0=batch:1..64
+    """
+    as_json: bool = given["as_json"]
+    with _failures(as_json, given["verbose"], source):
+        from .exporter.pipeline import export as run
+        from .targets.options import split_settings
+
+        names = formats or ("onnx",)
+        options = split_settings(settings, names)
+        with _only_json(as_json):
+            result = run(
+                source,
+                names[0] if len(names) == 1 else list(names),
+                output=output,
+                precision=precision,
+                devices=devices or ("cpu",),
+                options=options if len(names) > 1 else options[names[0]],
+                validate=not no_validate,
+                require=require,
+                data=list(given["data"]),
+                progress=_progress(given),
+                **_request(given),
+            )
+        if as_json:
+            _print_json(result.to_json())
+        else:
+            from .rendering import print_export
+
+            print_export(result)
+        if failures := result.failures():
+            _leave(failures[0], as_json)
+
+
+@cli.command()
+@click.argument("artifact", metavar="ARTIFACT")
+@click.option("--against", required=True, metavar="SOURCE", help="The checkpoint to compare with.")
+@_source_options
+@click.option("--device", default="cpu", show_default=True, metavar="NAME")
+def validate(artifact: str, against: str, device: str, **given: Any) -> None:
+    """Check that ARTIFACT computes what the checkpoint does.
+
+    What is not given is read from the artifact's manifest.
+
+    \b
+    Example:
+      isomorph validate digits.onnx --against digits.pt --model train.py:DigitsNet
+    """
+    as_json: bool = given["as_json"]
+    with _failures(as_json, given["verbose"], against):
+        from .validation.checking import validate as run
+
+        with _only_json(as_json):
+            report = run(
+                artifact,
+                against,
+                device=device,
+                data=list(given["data"]),
+                progress=_progress(given),
+                **_request(given),
+            )
+        if as_json:
+            _print_json(report.to_json())
+        else:
+            from .rendering import print_report
+
+            print_report(report)
+        if report.verdict == "fail":
+            _leave(ParityError(f"{artifact} fails: {report.reason}"), as_json)
+        if report.verdict == "unverified":
+            _leave(
+                MissingRequirementError(
+                    f"{artifact} could not be verified: {report.reason}",
+                    hint="validate needs at least evaluated evidence",
+                ),
+                as_json,
+            )
+
+
+@cli.command()
+@click.argument("file", metavar="FILE")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("-v", "--verbose", is_flag=True, help="Show tracebacks.")
+def inspect(file: str, as_json: bool, verbose: bool) -> None:
+    """Say what FILE holds, without running anything in it.
+
+    \b
+    Example:
+      isomorph inspect model.pt
+    """
+    with _failures(as_json, verbose, file):
+        from .exporter.inspection import inspect as run
+
+        found = run(file)
+        if as_json:
+            _print_json(found.to_json())
+        else:
+            from .rendering import print_inspection
+
+            print_inspection(found)
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def targets(as_json: bool) -> None:
+    """List the formats, and what this machine can do with each.
+
+    \b
+    Example:
+      isomorph targets
+    """
+    with _failures(as_json, False, None):
+        from .targets.registry import capabilities
+
+        found = capabilities()
+        if as_json:
+            from dataclasses import asdict
+
+            _print_json({"targets": [{"format": n, **asdict(c)} for n, c in found.items()]})
+        else:
+            from .rendering import print_targets
+
+            print_targets(found)
+
+
+def _request(given: dict[str, Any]) -> dict[str, Any]:
+    """The API's keyword arguments from the options that say how to load the model."""
+    from .exporter.signature import parse_dynamic
+
+    dynamic: dict[str, str] = {}
+    for text in given["dynamic_texts"]:
+        parse_dynamic(text)
+        target, _, rest = text.partition("=")
+        if target.strip() in dynamic:
+            raise UsageError(f"--dynamic names {target.strip()} twice")
+        dynamic[target.strip()] = rest.strip()
+    inputs: list[str | Path] = list(given["input_texts"])
+    if given["inputs_file"]:
+        inputs.append(Path(given["inputs_file"]))
+    return {
+        "model": given["model"],
+        "inputs": inputs or None,
+        "dynamic": dynamic or None,
+        "allow": given["allow"],
+        "trust": given["trust"],
+    }
+
+
+def _progress(given: dict[str, Any]) -> Progress | None:
+    if given["quiet"]:
+        return None
+    from .console import ConsoleProgress
+
+    return ConsoleProgress()
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    from .console import print_json
+
+    print_json(document)
+
+
+@contextmanager
+def _only_json(active: bool) -> Iterator[None]:
+    from .console import only_json_on_stdout
+
+    with only_json_on_stdout(active):
+        yield
+
+
+@contextmanager
+def _failures(as_json: bool, verbose: bool, source: str | None) -> Iterator[None]:
+    """Every failure becomes one message and its exit code."""
+    try:
+        yield
+    except IsomorphError as error:
+        if verbose:
+            traceback.print_exc()
+        if as_json:
+            from .exporter.result import error_document
+
+            _print_json({"source": source, "artifacts": [], "error": error_document(error)})
+        _leave(error, as_json)
+    except KeyboardInterrupt:
+        click.echo("interrupted; nothing was written", err=True)
+        sys.exit(130)
+    except (click.exceptions.Exit, click.ClickException, click.Abort):
+        raise
+    except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours
+        _bug(error, as_json, verbose, source)
+
+
+def _leave(error: IsomorphError, as_json: bool) -> None:
+    from .console import print_error
+
+    if not as_json:
+        print_error(error)
+    sys.exit(error.exit_code)
+
+
+def _bug(error: Exception, as_json: bool, verbose: bool, source: str | None) -> None:
+    if verbose:
+        traceback.print_exc()
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="isomorph-bug-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        file.write(f"isomorph {__version__}\n{' '.join(sys.argv)}\n\n{traceback.format_exc()}")
+    told = IsomorphError(
+        f"this is a bug in Isomorph ({type(error).__name__}: {str(error)[:300]})",
+        hint=f"the traceback is in {file.name}; please report it with that file",
+    )
+    if as_json:
+        from .exporter.result import error_document
+
+        _print_json({"source": source, "artifacts": [], "error": error_document(told)})
+    _leave(told, as_json)
+
+
+def main() -> None:
+    """Entry point of `isomorph`."""
+    cli()
+
+
+def export_main() -> None:
+    """Entry point of `export`, the command's short form."""
+    export.main(prog_name="export")

@@ -1,0 +1,126 @@
+"""What people see in a terminal: progress and messages on stderr, results on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    from .errors import IsomorphError
+    from .progress import Step
+
+__all__ = ["ConsoleProgress", "only_json_on_stdout", "print_error", "print_json", "stdout_console"]
+
+_LABELS = {
+    "load": "load the checkpoint",
+    "capture": "capture the graph",
+    "convert": "convert",
+    "reference": "measure the noise floor",
+    "check": "run the artifact",
+    "write": "write",
+}
+
+
+def stdout_console() -> Console:
+    """A console for results; as wide as the terminal, 100 columns where there is none."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+
+
+def _stderr_console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class ConsoleProgress:
+    """A line per stage with its time; a bar where a stage has steps and stderr is a terminal."""
+
+    def __init__(self) -> None:
+        self._console = _stderr_console()
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Step]:
+        """Show the stage while it runs, and a line with its time once it is done."""
+        label = _LABELS.get(name, name)
+        start = time.perf_counter()
+        if self._console.is_terminal:
+            with _bars(self._console) as bars:
+                task = bars.add_task(label, total=total)
+                yield _BarStep(bars, task)
+        else:
+            yield _NoStep()
+        self._console.print(f"  {label:<26} {time.perf_counter() - start:7.2f} s")
+
+    def note(self, message: str) -> None:
+        """Print a message between the stages."""
+        self._console.print(f"  note: {message}", markup=False)
+
+
+def _bars(console: Console) -> Bars:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+class _BarStep:
+    def __init__(self, bars: Bars, task: Any) -> None:
+        self._bars = bars
+        self._task = task
+
+    def advance(self, count: int = 1) -> None:
+        self._bars.advance(self._task, count)
+
+
+class _NoStep:
+    def advance(self, count: int = 1) -> None:
+        """Nothing is drawn where nobody watches."""
+
+
+def print_error(error: IsomorphError) -> None:
+    """One message: what happened, then what to do."""
+    console = _stderr_console()
+    console.print("[bold red]error:[/] ", end="")
+    console.print(error.message, markup=False)
+    if error.hint:
+        console.print("[bold]help:[/]  ", end="")
+        console.print(error.hint, markup=False)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def only_json_on_stdout(active: bool) -> Iterator[None]:
+    """While active, whatever libraries print to stdout goes to stderr, native code included."""
+    if not active:
+        yield
+        return
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)

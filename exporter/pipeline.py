@@ -1,0 +1,384 @@
+"""The whole way: checkpoint -> Graph -> for each target convert, open, check, write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import (
+    ConversionError,
+    IsomorphError,
+    MissingRequirementError,
+    UsageError,
+)
+from ..progress import Progress, Silent, Step
+from ..publishing import Staging, destination_errors
+from ..targets import registry
+from ..targets.options import build_options
+from .records import build_manifest, stale_files
+from .result import ExportedArtifact, ExportResult
+from .source import Request, Source, open_source
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..targets.base import Artifact, Target
+    from ..validation.reference import Reference
+    from ..validation.report import Report
+
+__all__ = ["export"]
+
+_RANK = {"built": 0, "evaluated": 1, "executed": 2}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One format to make: where it goes and how."""
+
+    target: Target
+    options: Any
+    destination: Path
+
+
+class _Clock:
+    """Passes stages on to the listener and keeps how long each took, in seconds."""
+
+    def __init__(self, listener: Progress) -> None:
+        self._listener = listener
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Step]:
+        start = time.perf_counter()
+        try:
+            with self._listener.stage(name, total) as step:
+                yield step
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def note(self, message: str) -> None:
+        self._listener.note(message)
+
+
+def export(
+    source: str | Path | torch.nn.Module,
+    format: str | Sequence[str] = "onnx",
+    *,
+    model: str | None = None,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | Sequence[str | Path] | str | Path | None = None,
+    dynamic: Mapping[str, str] | None = None,
+    output: str | Path | None = None,
+    precision: str = "fp32",
+    devices: Sequence[str] = ("cpu",),
+    data: Sequence[str | Path | Mapping[str, Any]] | None = None,
+    options: Mapping[str, Any] | None = None,
+    validate: bool = True,
+    require: str | None = None,
+    trust: bool = False,
+    allow: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> ExportResult:
+    """Export a model and prove that each artifact computes what the model computes.
+
+    Args:
+        source: a checkpoint's path, or a module.
+        format: one target's name or several.
+        model: how to build the module a state_dict belongs to: `package.module:callable`,
+            `file.py:callable`, `torchvision:NAME` or `timm:NAME`.
+        args: example arguments, tensors and structures of tensors.
+        kwargs: example keyword arguments.
+        inputs: instead of `args`: tensors by name, a tensor file, or `--input` texts.
+        dynamic: axes that stay free, such as `{"x.0": "batch:1..16"}`.
+        output: the artifact's path; with several formats, a directory. Default: beside the
+            source.
+        precision: "fp32".
+        devices: where the artifact is run to check it.
+        data: further samples to check with: tensor files or mappings.
+        options: the target's options; with several formats, a mapping of them by format.
+        validate: False writes without checking; the verdict is then "unverified".
+        require: "executed" or "evaluated": the least evidence to accept.
+        trust: unpickle freely and load native code.
+        allow: classes that a pickled module may name besides the built-in list.
+        progress: told about stages; silent by default.
+
+    Returns:
+        One entry per format. A failed parity is a verdict, not an exception: see
+        `ExportResult.raise_for_verdict`. With several formats one that cannot be made is an
+        entry with an error; with one format its error is raised.
+
+    Raises:
+        IsomorphError: see errors.py; nothing is left half-written.
+    """
+    formats = [format] if isinstance(format, str) else list(format)
+    _check_request(formats, precision, require, validate)
+    clock = _Clock(progress or Silent())
+    request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
+    plans = _plans(source, formats, output, options)
+    with ExitStack() as stack:
+        stagings = [stack.enter_context(Staging(plan.destination)) for plan in plans]
+        opened = open_source(source, request, clock)
+        run = _Run(opened, request, tuple(devices), data or (), validate, require, clock)
+        artifacts = []
+        for plan, staging in zip(plans, stagings, strict=True):
+            try:
+                artifacts.append(run.make(plan, staging))
+            except IsomorphError as error:
+                if len(plans) == 1:
+                    raise
+                artifacts.append(_failed(plan, error, clock))
+    return ExportResult(_label(source), tuple(artifacts), run.notes())
+
+
+def _check_request(
+    formats: Sequence[str], precision: str, require: str | None, validate: bool
+) -> None:
+    if not formats:
+        raise UsageError("no format is given", hint=f"choose from {', '.join(registry.names())}")
+    if len(set(formats)) != len(formats):
+        raise UsageError("a format is given twice")
+    if precision != "fp32":
+        raise UsageError(f"precision {precision!r} is not known", hint="this version has fp32")
+    if require not in (None, "executed", "evaluated"):
+        raise UsageError(f"require takes executed or evaluated, not {require!r}")
+    if require and not validate:
+        raise UsageError("--require needs the check that --no-validate leaves out")
+
+
+def _label(source: Any) -> str:
+    return str(source) if isinstance(source, (str, Path)) else type(source).__name__
+
+
+def _plans(
+    source: Any,
+    formats: Sequence[str],
+    output: str | Path | None,
+    options: Mapping[str, Any] | None,
+) -> list[_Plan]:
+    """Resolve targets, options and destinations; fail before any work is done."""
+    plans = []
+    several = len(formats) > 1
+    for name in formats:
+        target = registry.get(name)
+        capability = target.capability()
+        if not capability.builds:
+            raise MissingRequirementError(
+                f"the format {name} cannot be made on this machine",
+                hint=f"install what it needs: {capability.remedy}",
+            )
+        own = (options or {}).get(name, {}) if several or name in (options or {}) else options
+        plans.append(
+            _Plan(
+                target,
+                build_options(target.options_type, own or {}),
+                _destination(source, target, output, several),
+            )
+        )
+    return plans
+
+
+def _destination(source: Any, target: Target, output: str | Path | None, several: bool) -> Path:
+    stem = Path(source).name.rsplit(".", 1)[0] if isinstance(source, (str, Path)) else "model"
+    if isinstance(source, (str, Path)):
+        beside = Path(source).parent
+    else:
+        stem, beside = type(source).__name__.lower(), Path()
+    if output is None:
+        path = beside / f"{stem}{target.suffix}"
+    elif several or Path(output).is_dir() or str(output).endswith(("/", "\\")):
+        path = Path(output) / f"{stem}{target.suffix}"
+    else:
+        path = Path(output)
+        if not path.name.endswith(target.suffix):
+            raise UsageError(
+                f"the output {path} does not end with {target.suffix}, "
+                f"the suffix of the format {target.name}",
+                hint=f"write -o {path.with_suffix(target.suffix)}",
+            )
+    if path.is_dir():
+        raise UsageError(f"the output {path} is a directory")
+    if isinstance(source, (str, Path)) and _same_file(path, Path(source)):
+        raise UsageError("the output would overwrite the source", hint="choose another -o")
+    return path
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve() or (
+        one.exists() and other.exists() and one.samefile(other)
+    )
+
+
+class _Run:
+    """One export: the graph, and what all targets share of its validation."""
+
+    def __init__(
+        self,
+        source: Source,
+        request: Request,
+        devices: tuple[str, ...],
+        data: Sequence[str | Path | Mapping[str, Any]],
+        validate: bool,
+        require: str | None,
+        clock: _Clock,
+    ) -> None:
+        self._source = source
+        self._request = request
+        self._devices = devices
+        self._validate = validate
+        self._require = require
+        self._clock = clock
+        self._reference: Reference | None = None
+        self._notes: list[str] = [*source.notes, *source.capture.graph.notes]
+        self._data = self._samples(data)
+
+    def notes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._notes))
+
+    def _samples(
+        self, data: Sequence[str | Path | Mapping[str, Any]]
+    ) -> list[dict[str, torch.Tensor]]:
+        if not data:
+            return []
+        from .samples import load_samples
+
+        samples, notes = load_samples(data, self._source.capture.graph.inputs)
+        self._notes += notes
+        return samples
+
+    def make(self, plan: _Plan, staging: Staging) -> ExportedArtifact:
+        """Convert, check and write one format."""
+        shared = dict(self._clock.seconds)
+        artifact = self._convert(plan, staging)
+        reports = self._check(plan, artifact) if self._validate else ()
+        verdict = _worst(reports)
+        self._demand(plan, reports)
+        with self._clock.stage("write"):
+            written = self._write(plan, staging, artifact, reports, verdict)
+        seconds = {
+            stage: s
+            if stage in shared and stage in ("load", "capture")
+            else s - shared.get(stage, 0)
+            for stage, s in self._clock.seconds.items()
+        }
+        return replace(written, seconds=seconds)
+
+    def _convert(self, plan: _Plan, staging: Staging) -> Artifact:
+        graph = self._source.capture.graph
+        with self._clock.stage("convert"), destination_errors(plan.destination):
+            unsupported = plan.target.check(graph)
+            if unsupported:
+                raise ConversionError(
+                    f"{plan.target.name} cannot take {len(unsupported)} operator(s) of this model: "
+                    + "; ".join(str(u) for u in unsupported[:5])
+                    + (" ..." if len(unsupported) > 5 else ""),
+                    hint="replace them in forward(), or choose another format",
+                )
+            stem = plan.destination.name.removesuffix(plan.target.suffix)
+            return plan.target.convert(graph, plan.options, staging.directory, stem)
+
+    def _check(self, plan: _Plan, artifact: Artifact) -> tuple[Report, ...]:
+        from ..validation import parity
+
+        reference = self._shared_reference()
+        reports = []
+        for device in self._devices:
+            with plan.target.open(artifact.path, device) as session:
+                reports.append(
+                    parity.judge(
+                        self._source.capture.graph, reference, session, progress=self._clock
+                    )
+                )
+        return tuple(reports)
+
+    def _shared_reference(self) -> Reference:
+        if self._reference is None:
+            from ..validation.checking import make_reference
+
+            self._reference = make_reference(
+                self._source.capture, self._source.module, self._data, self._clock
+            )
+        return self._reference
+
+    def _demand(self, plan: _Plan, reports: Sequence[Report]) -> None:
+        for report in reports:
+            kind = report.evidence.kind
+            if self._require and _RANK[kind] < _RANK[self._require]:
+                raise MissingRequirementError(
+                    f"{plan.target.name} was {kind} here, but --require {self._require} asks "
+                    "for more",
+                    hint=plan.target.capability().remedy or "run the export on the target device",
+                )
+
+    def _write(
+        self,
+        plan: _Plan,
+        staging: Staging,
+        artifact: Artifact,
+        reports: tuple[Report, ...],
+        verdict: str,
+    ) -> ExportedArtifact:
+        import json
+
+        name = plan.destination.name
+        manifest = build_manifest(
+            artifact, self._source, self._request, plan.options, reports, verdict, self.notes()
+        )
+        manifest_file = staging.directory / f"{name}.manifest.json"
+        report_file = staging.directory / f"{name}.report.json"
+        with destination_errors(plan.destination):
+            manifest.write(manifest_file)
+            files = list(artifact.files)
+            if reports:
+                document = {"reports": [report.to_json() for report in reports]}
+                report_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+                files.append(report_file)
+        files.append(manifest_file)
+        if verdict == "fail":
+            finals = _reject(plan.destination, files)
+        else:
+            finals = staging.commit(files, stale_files(plan.destination))
+        entries = manifest.document["files"]
+        return ExportedArtifact(
+            format=plan.target.name,
+            path=finals[artifact.files.index(artifact.path)],
+            sha256=manifest.document["sha256"],
+            bytes=sum(entry["bytes"] for entry in entries),
+            verdict=verdict,
+            evidence=reports[0].evidence if reports else None,
+            seconds={},
+            report_path=finals[-2] if reports else None,
+            reports=reports,
+            notes=(*artifact.notes, *(note for r in reports for note in r.notes)),
+        )
+
+
+def _reject(destination: Path, files: Sequence[Path]) -> list[Path]:
+    """Move a failed artifact to `NAME.rejected/`; an older good one stays where it is."""
+    folder = destination.with_name(f"{destination.name}.rejected")
+    with Staging(folder / destination.name) as staging:
+        return staging.commit(files, stale_files(folder / destination.name))
+
+
+def _worst(reports: Sequence[Report]) -> str:
+    verdicts = {report.verdict for report in reports}
+    if not reports:
+        return "unverified"
+    return next((v for v in ("fail", "unverified") if v in verdicts), "pass")
+
+
+def _failed(plan: _Plan, error: IsomorphError, clock: _Clock) -> ExportedArtifact:
+    return ExportedArtifact(
+        format=plan.target.name,
+        path=None,
+        sha256=None,
+        bytes=0,
+        verdict="unverified",
+        evidence=None,
+        seconds=dict(clock.seconds),
+        error=error,
+    )

@@ -1,0 +1,201 @@
+"""Ways to trace a module into an `ExportedProgram`, tried in order.
+
+A failure is data: it is kept with its strategy, and when none works the first
+one is told in the user's words, with torch's suggestions translated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from ..errors import ConversionError
+from .graph import Attempt
+from .rewrites.recurrent import whole_recurrent_operators
+from .signature import Dim
+
+__all__ = ["first_line", "try_strategies"]
+
+
+def try_strategies(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    leaves: Sequence[Any],
+    names: Sequence[str],
+    axes: Mapping[str, Mapping[int, Dim]],
+) -> tuple[ExportedProgram, tuple[Attempt, ...]]:
+    """The program from the first strategy that works, and every attempt up to it.
+
+    `names` and `leaves` are the call's leaves; `axes` the dynamic dims by name and axis.
+
+    Raises:
+        ConversionError: no strategy works; says why and what to change.
+    """
+    shapes = torch.export.ShapesCollection()
+    torch_dims = _torch_dims(axes)
+    for name, leaf in zip(names, leaves, strict=True):
+        if isinstance(leaf, torch.Tensor) and axes.get(name):
+            shapes[leaf] = {axis: torch_dims[dim.name] for axis, dim in axes[name].items()}
+    dynamic_shapes = shapes.dynamic_shapes(module, args, kwargs) if torch_dims else None
+    attempts: list[Attempt] = []
+    errors: list[BaseException] = []
+    for strategy, run in _strategies(module):
+        start = time.perf_counter()
+        try:
+            with _quiet(), torch.no_grad(), whole_recurrent_operators():
+                program = run(module, args, kwargs, dynamic_shapes)
+        except Exception as error:  # noqa: BLE001  kept, and told if no strategy works
+            errors.append(error)
+            attempts.append(Attempt(strategy, time.perf_counter() - start, first_line(error)))
+            continue
+        attempts.append(Attempt(strategy, time.perf_counter() - start))
+        return program, tuple(attempts)
+    raise _capture_error(attempts, errors)
+
+
+_Strategy = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], ExportedProgram]
+
+
+def _strategies(module: torch.nn.Module) -> list[tuple[str, _Strategy]]:
+    if isinstance(module, torch.jit.ScriptModule):
+        return [("torchscript", _from_torchscript)]
+    return [
+        ("torch.export", lambda m, a, k, d: torch.export.export(m, a, k, dynamic_shapes=d)),
+        (
+            "torch.export strict",
+            lambda m, a, k, d: torch.export.export(m, a, k, dynamic_shapes=d, strict=True),
+        ),
+    ]
+
+
+def _from_torchscript(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> ExportedProgram:
+    """TorchScript has no public way into torch.export; this is torch's own converter."""
+    from torch._export.converter import TS2EPConverter
+
+    names = [argument.name for argument in module.forward.schema.arguments[1:]]
+    ordered = (*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs))
+    program = TS2EPConverter(module, ordered, {}).convert()
+    if dynamic_shapes:
+        shapes = torch.export.ShapesCollection()
+        given = [v for v in pytree.tree_leaves(ordered) if isinstance(v, torch.Tensor)]
+        wanted = pytree.tree_leaves(dynamic_shapes, is_leaf=lambda v: v is None or _is_axis_map(v))
+        for tensor, axes in zip(given, wanted, strict=True):
+            if axes:
+                shapes[tensor] = axes
+        inner = program.module()
+        return torch.export.export(
+            inner, ordered, dynamic_shapes=shapes.dynamic_shapes(inner, ordered)
+        )
+    return program
+
+
+def _is_axis_map(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, int) for key in value)
+
+
+def _torch_dims(axes: Mapping[str, Mapping[int, Dim]]) -> dict[str, Any]:
+    dims = {dim.name: dim for found in axes.values() for dim in found.values()}
+    result: dict[str, Any] = {}
+    for name, dim in dims.items():
+        if dim.step == 1:
+            result[name] = torch.export.Dim(name, min=dim.min, max=dim.max)
+            continue
+        low = -(-dim.min // dim.step)
+        high = None if dim.max is None else dim.max // dim.step
+        result[name] = dim.step * torch.export.Dim(f"_{name}", min=low, max=high)
+    return result
+
+
+def _capture_error(attempts: Sequence[Attempt], errors: Sequence[BaseException]) -> ConversionError:
+    first = errors[0]
+    text = str(first)
+    static = re.findall(
+        r"You marked (\w+) as dynamic but your code specialized it to be a constant \((\d+)\)", text
+    )
+    if static:
+        told = ", ".join(f"{name} (fixed to {size})" for name, size in static)
+        return ConversionError(
+            f"a requested dynamic axis came out static: {told}",
+            hint="leave it out of --dynamic, or change the code that fixes it "
+            f"({_code_line(first) or 'a reshape, a loop or a comparison of sizes'})",
+        )
+    fixes = re.search(r"Suggested fixes:\n((?:  .*\n?)+)", text)
+    if "Constraints violated" in text and fixes:
+        return ConversionError(
+            "the model does not work for every size that --dynamic asks for: "
+            + " ".join(line.strip(" -") for line in text.splitlines()[1:2]),
+            hint=_translate_fixes(fixes.group(1)),
+        )
+    tried = "; ".join(f"{a.strategy}: {a.error}" for a in attempts)
+    where = _code_line(first)
+    return ConversionError(
+        f"the model cannot be captured{f' ({where})' if where else ''}: {tried}",
+        hint="torch.export must be able to trace forward(): replace branches on tensor values "
+        "with torch.where or torch.cond, and calls into other libraries with torch operators",
+    )
+
+
+def _translate_fixes(fixes: str) -> str:
+    """torch's suggestions in the words of `--dynamic`."""
+    lines = [line.strip() for line in fixes.splitlines() if line.strip()]
+    options = []
+    for line in lines:
+        if match := re.fullmatch(r"(\w+) = (\d+)\*_(\w+)", line):
+            options.append(
+                f"{match[1]} must be a multiple of {match[2]}: end its --dynamic with "
+                f":MIN..MAX:{match[2]}"
+            )
+        elif match := re.fullmatch(r"(\w+) = Dim\('(\w+)'(?:, min=(\d+))?(?:, max=(\d+))?\)", line):
+            if not match[1].startswith("_"):
+                options.append(f"{match[1]} works for {match[3] or 1}..{match[4] or ''}")
+        else:
+            options.append(line)
+    return "; ".join(options)
+
+
+def _code_line(error: BaseException) -> str:
+    """The user's line that torch names, as file:line."""
+    frames = re.findall(r'File "([^"]+)", line (\d+), in forward', str(error))
+    own = [f for f in frames if "site-packages" not in f[0] and not f[0].startswith("<")]
+    if not own:
+        return ""
+    return f"{own[-1][0].rpartition('/')[2]}:{own[-1][1]}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, which says the most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """torch.export warns, logs and prints about code that is not the user's to change."""
+    loggers = [logging.getLogger(name) for name in ("torch._guards", "torch.export", "torch.fx")]
+    levels = [logger.level for logger in loggers]
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

@@ -1,0 +1,129 @@
+"""Results as text for people: exports, inspections, the table of targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from .console import stdout_console
+from .validation.report.terminal import render
+
+if TYPE_CHECKING:
+    from .exporter.inspection import Inspection
+    from .exporter.result import ExportedArtifact, ExportResult
+    from .targets.base import Capability
+    from .validation.report import Report
+
+__all__ = ["print_export", "print_inspection", "print_report", "print_targets"]
+
+_COLOURS = {"pass": "bold green", "fail": "bold red", "unverified": "bold yellow"}
+_SHOWN = 12
+
+
+def print_export(result: ExportResult) -> None:
+    """Each artifact with its parity table and one line that says how it ended."""
+    console = stdout_console()
+    for note in result.notes:
+        console.print(f"note: {note}", markup=False)
+    for artifact in result.artifacts:
+        for report in artifact.reports:
+            render(report, console)
+        console.print(_summary(artifact), soft_wrap=True)
+
+
+def _summary(artifact: ExportedArtifact) -> Text:
+    if artifact.error is not None:
+        return Text.assemble(
+            ("failed", "bold red"), f"  {artifact.format}: {artifact.error.message}"
+        )
+    text = Text.assemble(
+        (artifact.verdict.upper(), _COLOURS[artifact.verdict]),
+        f"  {artifact.path}  {size_text(artifact.bytes)}",
+    )
+    if artifact.evidence is not None:
+        runtime = artifact.evidence
+        text.append(f"  {runtime.kind} by {runtime.runtime} {runtime.version} on {runtime.device}")
+    else:
+        text.append("  nothing was checked (--no-validate): what it computes is not known")
+    return text
+
+
+def size_text(count: int) -> str:
+    """Bytes in the unit that reads best: `12.3 kB`, `97.8 MB`."""
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}" if unit != "B" else f"{count} B"
+        size /= 1000
+    return f"{size:.3g} GB"
+
+
+def print_report(report: Report) -> None:
+    """A validation's table and verdict."""
+    console = stdout_console()
+    for note in report.notes:
+        console.print(f"note: {note}", markup=False)
+    render(report, console)
+
+
+def print_inspection(found: Inspection) -> None:
+    """What a file holds, in a few lines."""
+    console = stdout_console()
+    console.print(
+        f"{found.path}: {found.looks_like}, {size_text(found.bytes)}", markup=False, soft_wrap=True
+    )
+    if found.entries:
+        _print_entries(found)
+    if found.tensors:
+        _print_tensors(found)
+    unsafe = [(name, rank) for name, rank in found.globals if rank != "safe"]
+    if found.root_class:
+        console.print(f"holds a module of class {found.root_class}", markup=False)
+    if unsafe:
+        console.print("loading it would import:")
+        for name, rank in unsafe[:_SHOWN]:
+            console.print(f"  {name}  ({rank})", markup=False)
+    elif found.globals:
+        console.print("loading it imports nothing beyond what torch's safe loader allows")
+    for note in found.notes:
+        console.print(f"note: {note}", markup=False)
+    if found.suggestion:
+        console.print(f"try: {found.suggestion}", markup=False, soft_wrap=True)
+
+
+def _print_entries(found: Inspection) -> None:
+    table = Table("entry", "holds", box=None, pad_edge=False)
+    for key, holds in found.entries[:_SHOWN]:
+        table.add_row(Text(key), Text(holds))
+    console = stdout_console()
+    console.print(table)
+    if len(found.entries) > _SHOWN:
+        console.print(f"... and {len(found.entries) - _SHOWN} more entries")
+
+
+def _print_tensors(found: Inspection) -> None:
+    table = Table("tensor", "dtype", "shape", box=None, pad_edge=False)
+    for tensor in found.tensors[:_SHOWN]:
+        table.add_row(Text(tensor.name), tensor.dtype, "x".join(map(str, tensor.shape)) or "scalar")
+    console = stdout_console()
+    console.print(table)
+    if len(found.tensors) > _SHOWN:
+        console.print(f"... and {len(found.tensors) - _SHOWN} more tensors")
+
+
+def print_targets(found: Mapping[str, Capability]) -> None:
+    """One row per format: version, builds and runs here, devices, what to install."""
+    table = Table("format", "version", "builds here", "runs here", "devices", "to install")
+    for name, capability in found.items():
+        table.add_row(
+            name,
+            Text(capability.version or "-"),
+            "yes" if capability.builds else "no",
+            "yes" if capability.runs else "no",
+            ", ".join(capability.devices) or "-",
+            Text(capability.remedy or "-"),
+        )
+    stdout_console().print(table)

@@ -1,0 +1,164 @@
+"""From a capture to a reference, and from an artifact on disk to a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConversionError, InputFileError
+from ..exporter.source import Request, open_source
+from ..manifest import Manifest, manifest_path
+from ..progress import Progress, Silent
+from ..targets import registry
+from . import cases, parity, reference
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..exporter.capture import Capture
+    from ..targets.base import Session, Target
+    from .report import Report
+
+__all__ = ["load", "make_reference", "validate"]
+
+
+def make_reference(
+    capture: Capture,
+    module: torch.nn.Module,
+    data: Sequence[dict[str, torch.Tensor]],
+    progress: Progress,
+) -> reference.Reference:
+    """Truth and noise floor over generated and given cases.
+
+    Raises:
+        ConversionError: the captured program does not compute what the module computes.
+    """
+    chosen = cases.generate(
+        capture.graph, capture.inputs, synthetic_example=capture.synthetic, data=data
+    )
+    found = reference.compute(capture.graph, module, chosen, progress=progress)
+    if not found.capture.passed:
+        raise ConversionError(
+            "the captured program does not compute what the model computes: "
+            f"{found.capture.reason}",
+            hint="forward() depends on something that tracing fixes: a branch on a value, a random "
+            "number, or state kept between calls. Use torch.where or torch.cond for branches, "
+            "and pass state as an input and an output",
+        )
+    return found
+
+
+def validate(
+    artifact: str | Path,
+    against: str | Path | torch.nn.Module,
+    *,
+    model: str | None = None,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | Sequence[str | Path] | str | Path | None = None,
+    dynamic: Mapping[str, str] | None = None,
+    device: str = "cpu",
+    data: Sequence[str | Path | Mapping[str, Any]] | None = None,
+    trust: bool = False,
+    allow: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Report:
+    """Does the artifact compute what the model `against` computes?
+
+    What is not given is taken from the artifact's manifest, where one lies beside it.
+
+    Args:
+        artifact: a file that a target wrote; its bytes are judged as they are now.
+        against: a checkpoint's path, or a module.
+        model: as for `export`, and so are args, kwargs, inputs, dynamic, data, trust, allow.
+        device: where to run the artifact.
+        progress: told about stages; silent by default.
+
+    Raises:
+        InputFileError: the artifact or the checkpoint cannot be read.
+        UsageError: the request does not fit the model.
+        ConversionError: the model cannot be captured.
+        MissingRequirementError: the runtime or the device is not there.
+    """
+    progress = progress or Silent()
+    path = Path(artifact)
+    target, manifest, notes = _identify(path)
+    request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
+    source = open_source(against, _fill(request, manifest), progress)
+    samples: list[dict[str, torch.Tensor]] = []
+    if data:
+        from ..exporter.samples import load_samples
+
+        samples, more = load_samples(data, source.capture.graph.inputs)
+        notes += more
+    with target.open(path, device) as session:
+        found = make_reference(source.capture, source.module, samples, progress)
+        report = parity.judge(source.capture.graph, found, session, progress=progress)
+    notes += [*source.notes, *source.capture.graph.notes]
+    return replace(report, notes=tuple(dict.fromkeys((*notes, *report.notes))))
+
+
+def load(artifact: str | Path, device: str = "cpu") -> Session:
+    """Open an artifact with the runtime of its format; close it, or use it as a context manager.
+
+    Raises:
+        InputFileError: it is missing or unreadable.
+        MissingRequirementError: the runtime or the device is not there.
+    """
+    path = Path(artifact)
+    target, _, _ = _identify(path)
+    return target.open(path, device)
+
+
+def _identify(path: Path) -> tuple[Target, Manifest | None, list[str]]:
+    """The target that wrote `path`, its manifest if there is one, and what is odd about them."""
+    if not path.exists():
+        raise InputFileError(f"the artifact {path} does not exist")
+    described = manifest_path(path)
+    if described.exists():
+        manifest = Manifest.read(described)
+        notes = []
+        if wrong := manifest.mismatches(path.parent):
+            notes.append(
+                f"{', '.join(wrong)} is not what the manifest describes: it was changed, or an "
+                "export was interrupted"
+            )
+        return registry.get(manifest.format), manifest, notes
+    for name in registry.names():
+        target = registry.get(name)
+        if path.name.endswith(target.suffix):
+            return target, None, []
+    raise InputFileError(
+        f"{path} has no manifest and a suffix that no format has",
+        hint=f"known suffixes: {', '.join(registry.get(n).suffix for n in registry.names())}",
+    )
+
+
+def _fill(request: Request, manifest: Manifest | None) -> Request:
+    """Take from the manifest what the user did not say."""
+    if manifest is None:
+        return request
+    known = manifest.request
+    nothing_said = not (request.args or request.kwargs or request.inputs)
+    filled = replace(
+        request,
+        model=request.model or known.get("model"),
+        inputs=known.get("inputs") if nothing_said else request.inputs,
+        dynamic=request.dynamic if request.dynamic is not None else known.get("dynamic"),
+    )
+    if filled.inputs is None and nothing_said:
+        filled = replace(filled, inputs=[_text(spec) for spec in manifest.inputs])
+    return filled
+
+
+def _text(spec: Any) -> str:
+    """An `--input` text for a spec, dynamic dims at a small size that they allow."""
+    sizes = [
+        size if isinstance(size, int) else max(2, size.min) + -max(2, size.min) % size.step
+        for size in spec.shape
+    ]
+    shape = "x".join(map(str, sizes)) or "scalar"
+    span = "" if spec.range is None else f":{spec.range[0]}..{spec.range[1]}"
+    return f"{spec.name}={shape}:{spec.dtype}{span}"
