@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from .console import stdout_console
-from .validation.report.terminal import render
 
 if TYPE_CHECKING:
     from .exporter.inspection import Inspection
@@ -25,6 +24,8 @@ _SHOWN = 12
 
 def print_export(result: ExportResult) -> None:
     """Each artifact with its parity table and one line that says how it ended."""
+    from .validation.report.terminal import render
+
     console = stdout_console()
     for note in result.notes:
         console.print(f"note: {note}", markup=False)
@@ -63,6 +64,8 @@ def size_text(count: int) -> str:
 
 def print_report(report: Report) -> None:
     """A validation's table and verdict."""
+    from .validation.report.terminal import render
+
     console = stdout_console()
     for note in report.notes:
         console.print(f"note: {note}", markup=False)

@@ -129,6 +129,19 @@ class Graph:
             digest.update(f"{name}:{tensor.data_ptr()}:{tensor._version}".encode())
         return digest.hexdigest()
 
+    def save(self, path: str | Path) -> Path:
+        """Write the graph and its weights as `.graph.pt2`; see `graph_file.save_graph`."""
+        from .graph_file import save_graph
+
+        return save_graph(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> Graph:
+        """Read a graph that `save` wrote; see `graph_file.load_graph`."""
+        from .graph_file import load_graph
+
+        return load_graph(path)
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Weights, buffers and tensor constants by their qualified name."""
         tensors: dict[str, torch.Tensor] = dict(self.program.state_dict)
