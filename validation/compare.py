@@ -1,0 +1,149 @@
+"""Error metrics between arrays: how far, how large, and which values are not finite.
+
+Pure numpy, no opinion: `verdict` turns these figures into pass or fail. Every
+figure is computed in float64 whatever the arrays' dtype, over the elements that
+are finite on both sides; `nonfinite_mismatches` speaks about the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Errors",
+    "Signal",
+    "discrete_mismatches",
+    "errors_of",
+    "nonfinite_codes",
+    "nonfinite_mismatches",
+    "pool_errors",
+    "pool_signals",
+    "signal_of",
+]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Size of the truth T: `peak` is max|T|, `rms` is RMS(T), over `count` finite elements."""
+
+    count: int
+    peak: float
+    rms: float
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Size of e = y - T: max|e|, RMS(e), and max|e|/|T| where T is not 0."""
+
+    count: int
+    peak: float
+    rms: float
+    relative: float
+
+
+def signal_of(truth: Array) -> Signal:
+    """Measure an array of any float or complex dtype and shape, zero-size included."""
+    values = _wide(truth).reshape(-1)
+    magnitude = np.abs(values[np.isfinite(values)])
+    return Signal(magnitude.size, _peak(magnitude), _rms(magnitude))
+
+
+def errors_of(values: Array, truth: Array) -> Errors:
+    """Measure `values - truth`, two arrays of the same shape.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if values.shape != truth.shape:
+        raise ValueError(f"shape {values.shape} against {truth.shape}")
+    got, expected = _wide(values).reshape(-1), _wide(truth).reshape(-1)
+    finite = np.isfinite(got) & np.isfinite(expected)
+    if not finite.all():
+        got, expected = got[finite], expected[finite]
+    error, size = np.abs(got - expected), np.abs(expected)
+    with np.errstate(divide="ignore", over="ignore"):
+        relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
+    return Errors(error.size, _peak(error), _rms(error), _peak(relative))
+
+
+def pool_signals(parts: Iterable[Signal]) -> Signal:
+    """The signal of the parts' elements taken together."""
+    parts = list(parts)
+    return Signal(
+        sum(p.count for p in parts),
+        max((p.peak for p in parts), default=0.0),
+        _pooled_rms([(p.count, p.rms) for p in parts]),
+    )
+
+
+def pool_errors(parts: Iterable[Errors]) -> Errors:
+    """The errors of the parts' elements taken together."""
+    parts = list(parts)
+    return Errors(
+        sum(p.count for p in parts),
+        max((p.peak for p in parts), default=0.0),
+        _pooled_rms([(p.count, p.rms) for p in parts]),
+        max((p.relative for p in parts), default=0.0),
+    )
+
+
+def nonfinite_codes(values: Array) -> NDArray[np.int8]:
+    """Per element: 0 finite, 1 NaN, 2 +Inf, 3 -Inf (a complex infinity is 2)."""
+    if values.dtype.kind in "iub":
+        return np.zeros(values.shape, np.int8)
+    wide = _wide(values)
+    codes = np.zeros(values.shape, np.int8)
+    codes[np.isnan(wide)] = 1
+    infinite = np.isinf(wide) & ~np.isnan(wide)
+    codes[infinite] = 2
+    if wide.dtype.kind == "f":
+        codes[infinite & (wide < 0)] = 3
+    return codes
+
+
+def nonfinite_mismatches(values: Array, codes: NDArray[np.int8]) -> int:
+    """Number of elements whose kind (finite, NaN, +Inf, -Inf) is not what `codes` says."""
+    return int(np.count_nonzero(nonfinite_codes(values) != codes))
+
+
+def discrete_mismatches(
+    values: Array, expected: Array, unstable: NDArray[np.bool_] | None = None
+) -> int:
+    """Number of elements that differ, not counting those marked in `unstable`."""
+    different = values != expected
+    if unstable is not None:
+        different = different & ~unstable
+    return int(np.count_nonzero(different))
+
+
+def _wide(values: Array) -> Array:
+    return np.asarray(values, dtype=np.complex128 if values.dtype.kind == "c" else np.float64)
+
+
+def _peak(magnitude: Array) -> float:
+    return float(magnitude.max()) if magnitude.size else 0.0
+
+
+def _rms(magnitude: Array) -> float:
+    """Root mean square, scaled by the largest so that no square overflows or vanishes."""
+    largest = _peak(magnitude)
+    if largest == 0.0 or not np.isfinite(largest):
+        return largest
+    scaled = magnitude / largest
+    return largest * float(np.sqrt(np.dot(scaled, scaled) / scaled.size))
+
+
+def _pooled_rms(parts: list[tuple[int, float]]) -> float:
+    parts = [(count, rms) for count, rms in parts if count]
+    largest = max((rms for _, rms in parts), default=0.0)
+    if largest == 0.0 or not np.isfinite(largest):
+        return largest
+    total = sum(count * (rms / largest) ** 2 for count, rms in parts)
+    return largest * float(np.sqrt(total / sum(count for count, _ in parts)))

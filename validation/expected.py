@@ -1,0 +1,83 @@
+"""What the reference holds: the right values, their noise, and whether the capture is sound.
+
+Data only, in numpy; `reference.compute` makes it and `parity.judge` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .verdict import Noise
+
+if TYPE_CHECKING:
+    from .cases import Case
+
+__all__ = ["CaptureCheck", "Expected", "Reference"]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One output in one case.
+
+    truth: float64 (complex128); for integers and booleans eager's own values.
+    noise: the truth's size and the lanes' errors; the first lane is eager.
+    codes: eager's `nonfinite_codes`, None where all its values are finite.
+    intrinsic: eager is not finite exactly where the truth is not either.
+    unstable: for integers and booleans, which elements change under noise.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    truth: NDArray[Any]
+    noise: Noise
+    codes: NDArray[np.int8] | None = None
+    intrinsic: bool = True
+    unstable: NDArray[np.bool_] | None = None
+
+    @property
+    def is_discrete(self) -> bool:
+        return self.unstable is not None
+
+
+@dataclass(frozen=True)
+class CaptureCheck:
+    """Whether the captured program computes what the eager model does.
+
+    reason: one sentence saying where it does not and by how much, else None.
+    severity: distance of the worst case and output, as a share of the limit.
+    """
+
+    reason: str | None = None
+    hint: str | None = None
+    severity: float = 0.0
+    case: str | None = None
+    output: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.reason is None
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Truth and noise for every case and output.
+
+    cases: those that the eager model takes.
+    expected: by case name and output name.
+    capture: the caller decides what to do when it does not agree.
+    random: operators that draw random numbers; then values are not compared.
+    tolerance_reason: why there is no float64 truth; None where there is one.
+    notes: what a reader of the report must know.
+    """
+
+    cases: tuple[Case, ...]
+    expected: Mapping[str, Mapping[str, Expected]]
+    capture: CaptureCheck = field(default_factory=CaptureCheck)
+    random: tuple[str, ...] = ()
+    tolerance_reason: str | None = None
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,347 @@
+"""Runs the cases on a session and judges what comes out against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MissingRequirementError
+from ..exporter.graph import Graph
+from ..exporter.signature import Dim, TensorSpec
+from ..progress import Progress, Silent
+from ..targets.base import Evidence, Session
+from .arrays import dtype_name, to_numpy
+from .cases import Case
+from .compare import Errors, discrete_mismatches, errors_of, nonfinite_codes
+from .expected import Expected, Reference
+from .report.model import CaseReport, OutputReport, Report
+from .verdict import (
+    PEAK_LIMIT,
+    RMS_LIMIT,
+    TOLERANCE,
+    Floor,
+    Ratios,
+    Verdict,
+    judge_kind,
+    over_cases,
+    over_outputs,
+)
+
+__all__ = ["judge", "unverified"]
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """One output of one run of a case, first as observed, then judged.
+
+    `errors` is None where there is nothing to measure in floors.
+    """
+
+    case: Case
+    output: str
+    verdict: Verdict
+    reason: str = ""
+    errors: Errors | None = None
+    ratios: Ratios | None = None
+    floor: Floor | None = None
+    mismatches: int = 0
+    unstable: int = 0
+
+    @property
+    def severity(self) -> float:
+        """Orders findings from harmless to worst."""
+        base = {"pass": 0.0, "unverified": 0.0, "fail": 1.0}[self.verdict]
+        return base + (self.ratios.severity if self.ratios else min(self.mismatches, 1))
+
+
+def unverified(graph: Graph, evidence: Evidence, reason: str) -> Report:
+    """The report on an artifact that nobody ran: never a pass."""
+    outputs = tuple(
+        OutputReport(spec.name, spec.dtype, _shape(spec), "unverified", reason)
+        for spec in graph.outputs
+    )
+    return Report("unverified", reason, evidence, outputs=outputs)
+
+
+def judge(
+    graph: Graph,
+    reference: Reference,
+    session: Session,
+    *,
+    progress: Progress | None = None,
+) -> Report:
+    """Run every case of the reference on the session and compare.
+
+    The first case is run twice in a row and once more at the end: an artifact
+    that keeps state shows there.
+
+    Args:
+        graph: the captured model; names the outputs.
+        reference: from `reference.compute`.
+        session: the opened artifact.
+        progress: gets one step per case.
+
+    Raises:
+        MissingRequirementError: the session lacks something on this machine.
+    """
+    if session.evidence.kind == "built":
+        return unverified(graph, session.evidence, "the artifact was written and not run")
+    progress = progress or Silent()
+    findings: list[_Finding] = []
+    first: Arrays | None = None
+    with progress.stage("parity", len(reference.cases)) as step:
+        for case, repeated in _schedule(reference.cases):
+            outputs, problem = _run(session, case)
+            if repeated and outputs is not None and _identical(outputs, first):
+                continue
+            shown = replace(case, name=f"{case.name} {repeated}") if repeated else case
+            expected = reference.expected[case.name]
+            findings += [
+                _observe(spec, shown, expected[spec.name], outputs, problem, reference)
+                for spec in graph.outputs
+            ]
+            first = outputs if first is None else first
+            step.advance(0 if repeated else 1)
+        findings = _judge_floats(graph, reference, findings)
+    return _report(graph, reference, session.evidence, findings)
+
+
+def _schedule(cases: Sequence[Case]) -> Iterator[tuple[Case, str]]:
+    """Cases in order; the first again at once and at the end, with what to call that."""
+    for index, case in enumerate(cases):
+        yield case, ""
+        if index == 0:
+            yield case, "(again)"
+    if len(cases) > 1:
+        yield cases[0], "(after the others)"
+
+
+def _run(session: Session, case: Case) -> tuple[Arrays | None, str]:
+    """Outputs of the session, or why there are none."""
+    arrays = {name: to_numpy(value) for name, value in case.inputs.items()}
+    try:
+        return session.run(arrays), ""
+    except MissingRequirementError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a runtime may raise anything
+        message = (str(error).splitlines() or [""])[0]
+        return None, f"the artifact raises {type(error).__name__}: {message}"
+
+
+def _identical(outputs: Arrays, first: Arrays | None) -> bool:
+    return (
+        first is not None
+        and outputs.keys() == first.keys()
+        and all(
+            value.dtype == first[name].dtype
+            and value.shape == first[name].shape
+            and value.tobytes() == first[name].tobytes()
+            for name, value in outputs.items()
+        )
+    )
+
+
+def _observe(
+    spec: TensorSpec,
+    case: Case,
+    expected: Expected,
+    outputs: Arrays | None,
+    problem: str,
+    reference: Reference,
+) -> _Finding:
+    """Compare one output of one run; float errors are measured here and judged later."""
+
+    def fail(reason: str, mismatches: int = 0) -> _Finding:
+        return _Finding(case, spec.name, "fail", reason, mismatches=mismatches)
+
+    if outputs is None:
+        return fail(problem)
+    value = outputs.get(spec.name)
+    if value is None:
+        return fail(f"missing; the artifact returns {', '.join(outputs) or 'nothing'}")
+    if dtype_name(value) != spec.dtype:
+        return fail(f"dtype is {dtype_name(value)}, not {spec.dtype}")
+    if value.shape != expected.shape:
+        return fail(f"shape is {list(value.shape)}, not {list(expected.shape)}")
+    if reference.random:
+        return _Finding(case, spec.name, "unverified", "the model draws random numbers")
+    if expected.unstable is not None:
+        return _observe_discrete(spec, case, expected.truth, value, expected.unstable)
+    if expected.codes is not None and not expected.intrinsic:
+        reason = "the model itself overflows float32 here"
+        return _Finding(case, spec.name, "unverified", reason)
+    codes = nonfinite_codes(value)
+    wrong = codes if expected.codes is None else codes != expected.codes
+    if wrong.any():
+        count = int(np.count_nonzero(wrong))
+        return fail(f"{count} of {value.size} elements are NaN or Inf on one side only", count)
+    if expected.codes is not None and (expected.codes == 1).any():
+        return _Finding(case, spec.name, "unverified", "the model itself gives NaN here")
+    return _Finding(case, spec.name, "pass", errors=errors_of(value, expected.truth))
+
+
+def _observe_discrete(
+    spec: TensorSpec,
+    case: Case,
+    truth: NDArray[Any],
+    value: NDArray[Any],
+    unstable: NDArray[np.bool_],
+) -> _Finding:
+    wrong = discrete_mismatches(value, truth, unstable)
+    loose = int(np.count_nonzero(unstable))
+    verdict: Verdict = "pass"
+    reason = ""
+    if wrong:
+        verdict, reason = "fail", f"{wrong} of {value.size - loose} elements differ"
+    elif loose and loose == value.size:
+        verdict, reason = "unverified", "every element changes under rounding noise"
+    return _Finding(case, spec.name, verdict, reason, mismatches=wrong, unstable=loose)
+
+
+def _judge_floats(
+    graph: Graph, reference: Reference, findings: Sequence[_Finding]
+) -> list[_Finding]:
+    """Turn measured errors into verdicts, per output over the cases of each kind."""
+    judged = list(findings)
+    dtypes = {spec.name: spec.dtype for spec in graph.outputs}
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, finding in enumerate(findings):
+        if finding.errors is not None:
+            groups.setdefault((finding.output, finding.case.kind), []).append(index)
+    for (name, _), members in groups.items():
+        noise = [reference.expected[_key(findings[i].case)][name].noise for i in members]
+        outcome = judge_kind(
+            noise,
+            [e for i in members if (e := findings[i].errors) is not None],
+            dtypes[name],
+            tolerance=reference.tolerance_reason is not None,
+        )
+        for index, (ratios, floor) in zip(members, outcome, strict=True):
+            judged[index] = replace(
+                findings[index],
+                verdict="pass" if ratios.within else "fail",
+                reason="" if ratios.within else _distance(ratios, reference),
+                ratios=ratios,
+                floor=floor,
+            )
+    return judged
+
+
+def _key(case: Case) -> str:
+    """Name under which the reference knows a case that may be a repetition."""
+    return case.name.partition(" (")[0]
+
+
+def _distance(ratios: Ratios, reference: Reference) -> str:
+    unit = "noise floors" if reference.tolerance_reason is None else "units of tolerance"
+    return (
+        f"{ratios.peak:.3g} {unit} off at its worst element (limit {PEAK_LIMIT:g}), "
+        f"{ratios.rms:.3g} on average (limit {RMS_LIMIT:g})"
+    )
+
+
+def _report(
+    graph: Graph, reference: Reference, evidence: Evidence, findings: Sequence[_Finding]
+) -> Report:
+    outputs = tuple(
+        _output_report(spec, [f for f in findings if f.output == spec.name])
+        for spec in graph.outputs
+    )
+    verdict = over_outputs([output.verdict for output in outputs])
+    notes = list(reference.notes)
+    if reference.tolerance_reason is not None:
+        notes.append(
+            f"float64 is impossible ({reference.tolerance_reason}): compared with the fixed "
+            f"tolerance for each dtype, such as {TOLERANCE['float32']:g} of RMS for float32"
+        )
+    notes += [f"random operator: {name}" for name in reference.random]
+    return Report(
+        verdict=verdict,
+        reason=_reason(verdict, outputs, reference),
+        evidence=evidence,
+        method=_method(reference),
+        outputs=outputs,
+        cases=tuple(_case_reports(findings)),
+        capture=reference.capture,
+        notes=tuple(notes),
+    )
+
+
+def _method(reference: Reference) -> str:
+    if reference.random:
+        return "none"
+    return "float64" if reference.tolerance_reason is None else "tolerance"
+
+
+def _output_report(spec: TensorSpec, findings: Sequence[_Finding]) -> OutputReport:
+    verdict = over_cases([f.verdict for f in findings])
+    worst = max(findings, key=lambda f: f.severity, default=None)
+    ratios = [f.ratios for f in findings if f.ratios is not None]
+    errors = [f.errors for f in findings if f.errors is not None]
+    reason = ""
+    if worst is not None and verdict == "fail":
+        reason = f"{worst.reason} on case {worst.case.name} ({worst.case.description})"
+    elif verdict == "unverified":
+        reason = next((f.reason for f in findings if f.reason), "no case was run")
+    return OutputReport(
+        name=spec.name,
+        dtype=spec.dtype,
+        shape=_shape(spec),
+        verdict=verdict,
+        reason=reason,
+        peak_ratio=max((r.peak for r in ratios), default=None),
+        rms_ratio=max((r.rms for r in ratios), default=None),
+        max_abs=max((e.peak for e in errors), default=None),
+        max_rel=max((e.relative for e in errors), default=None),
+        floor=worst.floor if worst else None,
+        worst_case=worst.case.name if worst else None,
+        mismatches=sum(f.mismatches for f in findings),
+        unstable=sum(f.unstable for f in findings),
+    )
+
+
+def _case_reports(findings: Sequence[_Finding]) -> Iterator[CaseReport]:
+    by_case: dict[str, list[_Finding]] = {}
+    for finding in findings:
+        by_case.setdefault(finding.case.name, []).append(finding)
+    for members in by_case.values():
+        verdict = over_outputs([f.verdict for f in members])
+        ratios = [f.ratios for f in members if f.ratios is not None]
+        case = members[0].case
+        yield CaseReport(
+            name=case.name,
+            kind=case.kind,
+            description=case.description,
+            verdict=verdict,
+            reason=next((f"{f.output}: {f.reason}" for f in members if f.verdict == verdict), "")
+            if verdict != "pass"
+            else "",
+            peak_ratio=max((r.peak for r in ratios), default=None),
+            rms_ratio=max((r.rms for r in ratios), default=None),
+        )
+
+
+def _reason(verdict: Verdict, outputs: Sequence[OutputReport], reference: Reference) -> str:
+    """One sentence that names the worst output."""
+    if not outputs:
+        return "the model has no output to compare"
+    if verdict != "pass":
+        bad = [o for o in outputs if o.verdict == verdict]
+        worst = max(bad, key=lambda o: (o.peak_ratio or 0.0, o.mismatches))
+        return f"{worst.name}: {worst.reason}"
+    floats = [o for o in outputs if o.peak_ratio is not None and o.rms_ratio is not None]
+    if not floats:
+        return f"every element is equal in {len(reference.cases)} cases"
+    worst = max(floats, key=lambda o: Ratios(o.peak_ratio or 0.0, o.rms_ratio or 0.0).severity)
+    ratios = Ratios(worst.peak_ratio or 0.0, worst.rms_ratio or 0.0)
+    return f"{worst.name}, the farthest output, is {_distance(ratios, reference)}"
+
+
+def _shape(spec: TensorSpec) -> tuple[int | str, ...]:
+    return tuple(size.name if isinstance(size, Dim) else size for size in spec.shape)

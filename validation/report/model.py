@@ -1,0 +1,136 @@
+"""The report: figures and verdicts per output and per case, and its JSON form.
+
+The JSON schema is stable within a `schema` number; docs/parity.md lists it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...targets.base import Evidence
+from ..expected import CaptureCheck
+from ..verdict import PEAK_LIMIT, RMS_LIMIT, Floor, Verdict
+
+__all__ = ["SCHEMA", "CaseReport", "OutputReport", "Report"]
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class OutputReport:
+    """One output over all cases.
+
+    `peak_ratio` and `rms_ratio` are in floors (limits PEAK_LIMIT, RMS_LIMIT), the
+    largest of all cases; None for integers and booleans and where nothing could
+    be compared. `max_abs` and `max_rel` are distances from the truth. `floor` is
+    the absolute floor of `worst_case`. `mismatches` counts integers and booleans
+    (or NaN and Inf) that differ, `unstable` those that noise changes. `shape`
+    holds sizes and names of dims.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    verdict: Verdict
+    reason: str
+    peak_ratio: float | None = None
+    rms_ratio: float | None = None
+    max_abs: float | None = None
+    max_rel: float | None = None
+    floor: Floor | None = None
+    worst_case: str | None = None
+    mismatches: int = 0
+    unstable: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "peak_ratio": _number(self.peak_ratio),
+            "rms_ratio": _number(self.rms_ratio),
+            "max_abs": _number(self.max_abs),
+            "max_rel": _number(self.max_rel),
+            "floor": None
+            if self.floor is None
+            else {"peak": _number(self.floor.peak), "rms": _number(self.floor.rms)},
+            "worst_case": self.worst_case,
+            "mismatches": self.mismatches,
+            "unstable": self.unstable,
+        }
+
+
+@dataclass(frozen=True)
+class CaseReport:
+    """One case over all outputs; `reason` tells why it did not earn a pass."""
+
+    name: str
+    kind: str
+    description: str
+    verdict: Verdict
+    reason: str = ""
+    peak_ratio: float | None = None
+    rms_ratio: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "description": self.description,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "peak_ratio": _number(self.peak_ratio),
+            "rms_ratio": _number(self.rms_ratio),
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """Whether an artifact computes what the eager model does, and how we know.
+
+    `method` is "float64" (noise floor against a float64 truth), "tolerance" (a
+    fixed one, where float64 is impossible), or "none" (values not compared).
+    `reason` is one sentence that names the worst output.
+    """
+
+    verdict: Verdict
+    reason: str
+    evidence: Evidence
+    method: str = "none"
+    outputs: tuple[OutputReport, ...] = ()
+    cases: tuple[CaseReport, ...] = ()
+    capture: CaptureCheck = field(default_factory=CaptureCheck)
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document; numbers that JSON lacks are the strings "Infinity" and "NaN"."""
+        return {
+            "schema": SCHEMA,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "method": self.method,
+            "limits": {"peak": PEAK_LIMIT, "rms": RMS_LIMIT},
+            "evidence": self.evidence.to_json(),
+            "outputs": [output.to_json() for output in self.outputs],
+            "cases": [case.to_json() for case in self.cases],
+            "capture": {
+                "passed": self.capture.passed,
+                "reason": self.capture.reason,
+                "severity": _number(self.capture.severity),
+                "case": self.capture.case,
+                "output": self.capture.output,
+            },
+            "notes": list(self.notes),
+        }
+
+
+def _number(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"

@@ -1,0 +1,92 @@
+"""Draws a report with rich: one row per output, then what the reader must know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..verdict import PEAK_LIMIT, RMS_LIMIT, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .model import OutputReport, Report
+
+__all__ = ["render"]
+
+_STYLE: dict[Verdict, str] = {
+    "pass": "bold green",
+    "fail": "bold red",
+    "unverified": "bold yellow",
+}
+
+
+def render(report: Report, console: Console) -> None:
+    """Print a report; readable at 80 columns and without colour."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("output", overflow="fold", ratio=2)
+    table.add_column("type", overflow="fold")
+    table.add_column(f"peak/{PEAK_LIMIT:g}", justify="right", no_wrap=True)
+    table.add_column(f"rms/{RMS_LIMIT:g}", justify="right", no_wrap=True)
+    table.add_column("max abs", justify="right", no_wrap=True)
+    table.add_column("worst case", overflow="fold", ratio=1)
+    table.add_column("verdict", no_wrap=True)
+    for output in report.outputs:
+        table.add_row(
+            Text(output.name),
+            Text(_type(output)),
+            _figure(output.peak_ratio),
+            _figure(output.rms_ratio),
+            _distance(output),
+            Text(output.worst_case or ""),
+            Text(output.verdict, style=_STYLE[output.verdict]),
+        )
+    if report.outputs:
+        console.print(table)
+    evidence = report.evidence
+    line = Text(report.verdict.upper(), style=_STYLE[report.verdict])
+    line.append(
+        f"  {len(report.cases)} cases, {evidence.kind} by {evidence.runtime} "
+        f"{evidence.version} on {evidence.device}",
+        style="default not bold",
+    )
+    console.print(line)
+    console.print(Text(report.reason))
+    _render_remarks(report, console)
+
+
+def _render_remarks(report: Report, console: Console) -> None:
+    from rich.text import Text
+
+    for case in report.cases:
+        if case.verdict != "pass":
+            style = _STYLE[case.verdict]
+            console.print(
+                Text.assemble("  ", (case.verdict, style), f" {case.name}: {case.reason}")
+            )
+    for output in report.outputs:
+        if output.unstable:
+            console.print(
+                Text(
+                    f"  {output.name}: {output.unstable} elements over all cases change under "
+                    f"rounding noise and were not compared"
+                )
+            )
+    for note in report.notes:
+        console.print(Text(f"  note: {note}"))
+
+
+def _type(output: OutputReport) -> str:
+    return f"{output.dtype}[{'x'.join(str(size) for size in output.shape)}]"
+
+
+def _figure(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}" if ratio < 1000 else f"{ratio:.1e}"
+
+
+def _distance(output: OutputReport) -> str:
+    if output.max_abs is not None:
+        return f"{output.max_abs:.1e}"
+    return f"{output.mismatches} differ"

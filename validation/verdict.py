@@ -1,0 +1,210 @@
+"""The rule that turns error figures into pass, fail or unverified.
+
+docs/parity.md tells it in plain words. Every constant of the rule is here. They
+come from a study of 40 models and 1,303 checks on ONNX Runtime, OpenVINO and
+XNNPACK (the table is in docs/parity.md): no false alarm, and every fault above
+30 floors caught.
+
+With T the truth, e = y - T and a set of float32 evaluations ("lanes") that show
+what the model's own arithmetic allows:
+
+    P = max|e| / RMS(T)        M = RMS(e) / RMS(T)
+    floor = the largest P and M of the lanes over all cases of a kind
+    pass when P <= 6 floors and M <= 4 floors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .compare import Errors, Signal, pool_errors, pool_signals
+
+__all__ = [
+    "PEAK_LIMIT",
+    "POOLED_BELOW",
+    "RMS_LIMIT",
+    "TOLERANCE",
+    "Floor",
+    "Noise",
+    "Ratios",
+    "Verdict",
+    "case_floor",
+    "judge_kind",
+    "kind_floor",
+    "over_cases",
+    "over_outputs",
+    "pooled_floor",
+    "tolerance_floor",
+    "unit_roundoff",
+]
+
+Verdict = Literal["pass", "fail", "unverified"]
+
+# Study of 40 models: with weight jitter and pooling over seeds, correct runtimes reached 3.2 (peak)
+# and 2.4 (RMS) floors; 6 and 4 gave no false alarm in 1,303 checks.
+PEAK_LIMIT = 6.0
+RMS_LIMIT = 4.0
+
+# "Outputs of one to three elements make the plain floor a lottery" (same study): such outputs are
+# judged on all cases of a kind together.
+POOLED_BELOW = 4
+
+# The floor is never below two units of roundoff: a runtime may round once more than eager did.
+ROUNDOFFS = 2.0
+
+# Spacing of the numbers just above 1, by output dtype.
+_EPSILON = {
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float32": 2.0**-23,
+    "float64": 2.0**-52,
+    "complex64": 2.0**-23,
+    "complex128": 2.0**-52,
+}
+
+# Smallest normal float32: runtimes flush what is below it to zero.
+_SMALLEST = 2.0**-126
+
+# A case whose lanes differ by more than this share of the truth's RMS shows noise, not signal. Its
+# floor counts for itself alone: it must not hide faults in the other cases of its kind.
+NOISE_DOMINATED = 0.1
+
+# Where float64 is impossible there is no truth and no measured floor: eager is compared with these
+# allowances for M (RMS); P (peak) gets 1.5 times as much, as in the rule. float32's corresponds to
+# `rtol=1e-3, atol=1e-4`, the tightest fixed tolerance in use that the study found tolerable.
+TOLERANCE = {
+    "float16": 1e-2,
+    "bfloat16": 5e-2,
+    "float32": 1e-4,
+    "float64": 1e-10,
+    "complex64": 1e-4,
+    "complex128": 1e-10,
+}
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Noise allowed for one output, as a multiple of RMS(T): `peak` for P, `rms` for M."""
+
+    peak: float
+    rms: float
+
+
+@dataclass(frozen=True)
+class Noise:
+    """One output in one case: the truth's size and the errors of the lanes."""
+
+    signal: Signal
+    lanes: tuple[Errors, ...]
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """How many floors away from the truth: compare with PEAK_LIMIT and RMS_LIMIT."""
+
+    peak: float
+    rms: float
+
+    @property
+    def within(self) -> bool:
+        return self.peak <= PEAK_LIMIT and self.rms <= RMS_LIMIT
+
+    @property
+    def severity(self) -> float:
+        """Larger of the two ratios, each as a share of its limit; above 1 fails."""
+        return max(self.peak / PEAK_LIMIT, self.rms / RMS_LIMIT)
+
+
+def unit_roundoff(dtype: str) -> float:
+    """The relative spacing of a float dtype's numbers; float32's for any other."""
+    return _EPSILON.get(dtype, _EPSILON["float32"])
+
+
+def kind_floor(noise: Sequence[Noise]) -> Floor:
+    """Relative floor of one output over the cases of one kind."""
+    peak = rms = 0.0
+    for signal, errors in ((n.signal, n.lanes) for n in noise):
+        if signal.rms == 0 or any(e.rms > NOISE_DOMINATED * signal.rms for e in errors):
+            continue
+        for e in errors:
+            peak = max(peak, e.peak / signal.rms)
+            rms = max(rms, e.rms / signal.rms)
+    return Floor(peak, rms)
+
+
+def case_floor(kind: Floor, noise: Noise, dtype: str) -> Floor:
+    """Absolute floor of one case: its kind's, its own lanes', and what rounding allows."""
+    signal, lanes = noise.signal, noise.lanes
+    roundoff = ROUNDOFFS * unit_roundoff(dtype)
+    return Floor(
+        peak=max(
+            kind.peak * signal.rms, roundoff * signal.peak, _SMALLEST, *(e.peak for e in lanes)
+        ),
+        rms=max(kind.rms * signal.rms, roundoff * signal.rms, _SMALLEST, *(e.rms for e in lanes)),
+    )
+
+
+def pooled_floor(noise: Sequence[Noise], dtype: str) -> Floor:
+    """Absolute floor of a small output, all cases of a kind taken as one array."""
+    signal = pool_signals(n.signal for n in noise)
+    pooled = [pool_errors(errors) for errors in zip(*(n.lanes for n in noise), strict=False)]
+    return case_floor(Floor(0.0, 0.0), Noise(signal, tuple(pooled)), dtype)
+
+
+def tolerance_floor(signal: Signal, dtype: str) -> Floor:
+    """Absolute floor whose limits equal the fixed tolerance; for where float64 is impossible."""
+    allowed = TOLERANCE.get(dtype, TOLERANCE["float32"]) / RMS_LIMIT
+    return Floor(
+        peak=max(allowed * max(signal.rms, signal.peak), _SMALLEST),
+        rms=max(allowed * signal.rms, _SMALLEST),
+    )
+
+
+def judge_kind(
+    noise: Sequence[Noise], errors: Sequence[Errors], dtype: str, *, tolerance: bool = False
+) -> list[tuple[Ratios, Floor]]:
+    """Judge one output over all cases of one kind.
+
+    Args:
+        noise: per case, what the model's own arithmetic does.
+        errors: per case, those of the evaluation being judged.
+        dtype: the output's.
+        tolerance: there is no measured floor; use the fixed tolerance.
+
+    Returns:
+        Per case how many floors away it is, and its absolute floor. An output
+        of fewer than POOLED_BELOW elements gets the same figures in every case.
+    """
+    if tolerance:
+        floors = [tolerance_floor(n.signal, dtype) for n in noise]
+    elif all(n.signal.count < POOLED_BELOW for n in noise):
+        floor = pooled_floor(noise, dtype)
+        return [(_ratios(pool_errors(errors), floor), floor)] * len(noise)
+    else:
+        kind = kind_floor(noise)
+        floors = [case_floor(kind, n, dtype) for n in noise]
+    return [(_ratios(e, floor), floor) for e, floor in zip(errors, floors, strict=True)]
+
+
+def _ratios(errors: Errors, floor: Floor) -> Ratios:
+    return Ratios(errors.peak / floor.peak, errors.rms / floor.rms)
+
+
+def over_cases(verdicts: Sequence[Verdict]) -> Verdict:
+    """One output's verdict: fail if a case failed, pass if any case earned it.
+
+    A case may earn nothing (the eager model itself overflows on it); the report
+    names those cases.
+    """
+    if "fail" in verdicts:
+        return "fail"
+    return "pass" if "pass" in verdicts else "unverified"
+
+
+def over_outputs(verdicts: Sequence[Verdict]) -> Verdict:
+    """The model's verdict: every output must pass, and there must be one."""
+    if "fail" in verdicts:
+        return "fail"
+    return "pass" if verdicts and all(v == "pass" for v in verdicts) else "unverified"
