@@ -29,6 +29,7 @@ _REASONS = {
     errno.EACCES: ("permission is denied", "change the folder's permissions, or use -o"),
     errno.EPERM: ("permission is denied", "change the folder's permissions, or use -o"),
     errno.ENOTDIR: ("a part of the path is a file", "choose another path with -o"),
+    errno.EEXIST: ("a part of the path is a file", "choose another path with -o"),
     errno.EISDIR: ("it is a directory", "choose a file name with -o"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one with -o"),
     errno.EFBIG: ("the file would be too large for this file system", "write elsewhere with -o"),
