@@ -74,7 +74,7 @@ def load_checkpoint(
     source = Path(path)
     found = sniff(source)
     if found.kind in ("torchscript", "pt2", "aot_package"):
-        return _load_program(source, found, model, trust)
+        return _load_program(source, found, model, allow, trust)
     if found.kind == "safetensors":
         return _from_state(_load_safetensors(source), source, model, kind="safetensors")
     if found.kind not in ("torch_zip", "torch_legacy", "torch_tar", "pickle"):
@@ -82,15 +82,19 @@ def load_checkpoint(
     return _load_pickled(source, found, model, allow, trust)
 
 
-def _load_program(source: Path, found: FileKind, model: str | None, trust: bool) -> LoadedModel:
-    notes = ()
+def _load_program(
+    source: Path, found: FileKind, model: str | None, allow: Sequence[str], trust: bool
+) -> LoadedModel:
+    notes = [f"--allow imported {name}" for name in allow]
     if model is not None:
-        notes = (f"--model is not needed: {source.name} holds its own program",)
+        notes.append(f"--model was not needed: {source.name} holds its own program")
+    if trust:
+        notes.append("--trust: the file was loaded without any check")
     if found.kind == "torchscript":
         script = load_torchscript(source, trust=trust)
         return _finished(script, "torchscript", _script_name(script), notes)
-    program = load_exported_program(source, found, trust=trust)
-    return LoadedModel(program.module(), program, "exported_program", None, notes)
+    program = load_exported_program(source, found, allowed=admit(allow), trust=trust)
+    return LoadedModel(program.module(), program, "exported_program", None, tuple(notes))
 
 
 def _script_name(script: nn.Module) -> str | None:
@@ -177,10 +181,10 @@ def _restricted(
 ) -> LoadedModel:
     """Load a file that names classes, or say which of them stand in the way."""
     contents = inspect(source)
-    dangerous = [name for name, rank in contents.globals if rank == "dangerous"]
+    dangerous = contents.named("dangerous")
     if dangerous:
         raise _refused(source, dangerous)
-    unknown = [n for n, rank in contents.globals if rank == "unknown" and n not in extra]
+    unknown = [name for name in contents.named("unknown") if name not in extra]
     if unknown and model is not None:
         extra, unknown, remapped = _remap(contents, model, extra, unknown)
         notes += remapped
@@ -375,6 +379,7 @@ def _finished(
     spec: Architecture | None = None,
 ) -> LoadedModel:
     module.eval()
-    module.requires_grad_(False)
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
     inputs = default_inputs(spec.spec if spec else None, module)
     return LoadedModel(module, None, kind, architecture, tuple(notes), inputs)

@@ -7,30 +7,39 @@ read, so a file of gigabytes takes no longer than a small one.
 
 from __future__ import annotations
 
+import json
 import struct
 import zipfile
-from dataclasses import dataclass
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputFileError
 from .allowlist import Standing, canonical, standing
-from .opcodes import BoundedReader, Call, Global, PickleError, read_pickle
+from .opcodes import BoundedReader, Global, PickleError, read_pickle
 from .sniffing import FileKind, sniff
+from .stored import StoredTensor, entries_of, root_class_of, tensors_of
 
 __all__ = ["Inspection", "StoredTensor", "inspect"]
 
+# A pickle names tensors but does not hold them: 2 GB of weights take under 1 MB.
 _PICKLE_LIMIT = 256 << 20
-_WALK_LIMIT = 2_000_000
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """A tensor in the file: its dotted name, torch dtype name and shape."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
+_JSON_LIMIT = 128 << 20
+_SAFETENSORS_DTYPES = {
+    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"},
+    **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "BOOL": "bool"},
+    **{"U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8"},
+    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "C64": "complex64"},
+}
+# torch._export.serde.schema.ScalarType.
+_EXPORT_DTYPES = {
+    **{1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32"},
+    **{8: "float64", 9: "complex32", 10: "complex64", 11: "complex128", 12: "bool"},
+    **{13: "bfloat16", 28: "uint16", 29: "float8_e4m3fn", 30: "float8_e5m2"},
+}
+_MODEL = "--model path/to/file.py:Class"
 
 
 @dataclass(frozen=True)
@@ -38,8 +47,10 @@ class Inspection:
     """What `inspect` found.
 
     `globals` are the names that unpickling would import, each with its standing
-    (`allowlist.standing`); `root_class` is the class of a pickled module;
-    `entries` are the top-level keys of a dict with what each holds.
+    (`allowlist.standing`: safe, library, unknown, dangerous); `root_class` is the
+    class of a pickled module, itself or inside a dict; `entries` are the top-level
+    keys of a training dict with what each holds; `suggestion` is the command to go
+    on with.
     """
 
     path: str
@@ -69,57 +80,158 @@ class Inspection:
             "suggestion": self.suggestion,
         }
 
+    def named(self, rank: Standing) -> list[str]:
+        """The globals of one standing."""
+        return [name for name, found in self.globals if found == rank]
+
 
 def inspect(path: str | Path) -> Inspection:
-    """Read what a file holds.
+    """Read what a file holds. Executes nothing, and never reads tensor data.
 
     Raises:
-        InputFileError: it is missing, empty, unreadable, or damaged.
+        InputFileError: it is missing, empty, a directory, unreadable, or damaged.
     """
     source = Path(path)
     found = sniff(source)
     try:
-        if found.kind == "torch_zip":
-            return _of_pickle(source, found, [_zip_pickle(source, found)])
-        if found.kind == "torch_legacy":
-            return _of_pickle(source, found, _legacy_pickles(source, found.size))
-    except (PickleError, zipfile.BadZipFile, OSError, struct.error, EOFError) as error:
+        return _inspect(source, found)
+    except (
+        *(PickleError, zipfile.BadZipFile, zlib.error, OSError, EOFError, KeyError),
+        *(struct.error, ValueError, NotImplementedError, RuntimeError, RecursionError),
+    ) as error:
         raise InputFileError(
-            f"{source} looks like {found.looks_like} but is damaged: {error}",
+            f"{source} looks like {found.looks_like} but is truncated or damaged: {error}",
             hint="the save or download was interrupted; repeat it",
         ) from error
-    return Inspection(str(source), found.kind, found.looks_like, found.size)
 
 
-def _zip_pickle(source: Path, found: FileKind) -> tuple[Any, list[Global]]:
-    with zipfile.ZipFile(source) as archive, archive.open(f"{found.root}/data.pkl") as member:
+def _inspect(source: Path, found: FileKind) -> Inspection:
+    if found.kind == "torch_zip":
+        return _of_pickle(source, found, [_zip_pickle(source, found, "data.pkl")])
+    if found.kind == "torch_legacy":
+        return _of_pickle(source, found, _legacy_pickles(source, found.size))
+    if found.kind == "pickle":
+        with source.open("rb") as file:
+            return _of_pickle(source, found, [read_pickle(BoundedReader(file, _PICKLE_LIMIT))])
+    if found.kind == "safetensors":
+        return _of_safetensors(source, found)
+    if found.kind == "torchscript":
+        return _of_torchscript(source, found)
+    if found.kind == "pt2":
+        return _of_pt2(source, found)
+    notes = ("holds compiled native code: only --trust loads it",)
+    return _plain(source, found, notes=notes if found.kind == "aot_package" else ())
+
+
+def _plain(source: Path, found: FileKind, **more: Any) -> Inspection:
+    return Inspection(str(source), found.kind, found.looks_like, found.size, **more)
+
+
+def _zip_pickle(source: Path, found: FileKind, name: str) -> tuple[Any, list[Global]]:
+    with zipfile.ZipFile(source) as archive, archive.open(f"{found.root}/{name}") as member:
         return read_pickle(BoundedReader(member, _PICKLE_LIMIT))
 
 
 def _legacy_pickles(source: Path, size: int) -> list[tuple[Any, list[Global]]]:
-    """The five pickles before the tensor data: magic, version, system, object, keys."""
+    """The pickles before the tensor data: magic, version, system, object, storage keys."""
     with source.open("rb") as file:
         reader = BoundedReader(file, min(size, _PICKLE_LIMIT))
         return [read_pickle(reader) for _ in range(5)]
 
 
+def _ranked(named: list[Global]) -> dict[str, Standing]:
+    return {canonical(one.module, one.name): standing(one.module, one.name) for one in named}
+
+
 def _of_pickle(
     source: Path, found: FileKind, pickles: list[tuple[Any, list[Global]]]
 ) -> Inspection:
-    names: dict[str, Standing] = {}
+    ranks: dict[str, Standing] = {}
     for _, named in pickles:
-        for one in named:
-            names[canonical(one.module, one.name)] = standing(one.module, one.name)
+        ranks |= _ranked(named)
     root = pickles[3 if len(pickles) == 5 else 0][0]
-    root_class = None
-    if isinstance(root, Call) and isinstance(root.callee, Global):
-        name = canonical(root.callee.module, root.callee.name)
-        root_class = None if names.get(name) == "safe" else name
-    return Inspection(
-        str(source),
-        found.kind,
-        found.looks_like,
-        found.size,
-        globals=tuple(names.items()),
-        root_class=root_class,
+    result = _plain(
+        source,
+        found,
+        tensors=tensors_of(root),
+        globals=tuple(ranks.items()),
+        root_class=root_class_of(root),
+        entries=entries_of(root),
     )
+    return _with_advice(result)
+
+
+def _with_advice(found: Inspection) -> Inspection:
+    command = f"isomorph export {found.path}"
+    dangerous, unknown = found.named("dangerous"), found.named("unknown")
+    if dangerous:
+        note = f"unpickling it would call {', '.join(dangerous[:5])}: refused without --trust"
+        return replace(found, notes=(*found.notes, note), suggestion="")
+    if found.root_class is None:
+        return replace(found, suggestion=f"{command} {_MODEL}")
+    if unknown:
+        note = f"names classes that are not allowed by default: {', '.join(unknown[:5])}"
+        flags = " ".join(f"--allow {name}" for name in unknown)
+        return replace(found, notes=(*found.notes, note), suggestion=f"{command} {flags}")
+    return replace(found, suggestion=command)
+
+
+def _of_safetensors(source: Path, found: FileKind) -> Inspection:
+    with source.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > _JSON_LIMIT:
+            raise ValueError(f"its header claims {length} bytes")
+        header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")
+    metadata = header.pop("__metadata__", {})
+    tensors = tuple(
+        StoredTensor(
+            name,
+            _SAFETENSORS_DTYPES.get(entry["dtype"], str(entry["dtype"])),
+            tuple(int(n) for n in entry["shape"]),
+        )
+        for name, entry in header.items()
+        if isinstance(entry, Mapping)
+    )
+    entries = tuple((str(k), str(v)[:80]) for k, v in dict(metadata).items())
+    command = f"isomorph export {source} {_MODEL}"
+    return _plain(source, found, tensors=tensors, entries=entries, suggestion=command)
+
+
+def _of_torchscript(source: Path, found: FileKind) -> Inspection:
+    root, named = _zip_pickle(source, found, "data.pkl")
+    # TorchScript's classes live in the archive's own code; they are not Python's to import.
+    own = [one for one in named if not one.module.startswith("__torch__")]
+    return _plain(
+        source,
+        found,
+        tensors=tensors_of(root),
+        globals=tuple(_ranked(own).items()),
+        suggestion=f"isomorph export {source} --input 1x3x224x224",
+    )
+
+
+def _of_pt2(source: Path, found: FileKind) -> Inspection:
+    tensors: list[StoredTensor] = []
+    notes: list[str] = []
+    tables = [m for m in found.members if m.endswith("_config.json") and "/data/" in m]
+    with zipfile.ZipFile(source) as archive:
+        for table in tables:
+            if archive.getinfo(table).file_size > _JSON_LIMIT:
+                raise ValueError(f"{table} is too large")
+            entries = json.loads(archive.read(table)).get("config", {})
+            tensors += [_exported(name, entry) for name, entry in entries.items()]
+            unpickled = [n for n, e in entries.items() if e.get("use_pickle")]
+            if unpickled:
+                notes.append(f"holds pickled objects: {', '.join(unpickled[:5])}")
+    if any("/data/aotinductor/" in member for member in found.members):
+        notes.append("holds compiled native code: only --trust loads it")
+    command = f"isomorph export {source}"
+    return _plain(source, found, tensors=tuple(tensors), notes=tuple(notes), suggestion=command)
+
+
+def _exported(name: str, entry: Mapping[str, Any]) -> StoredTensor:
+    meta = entry.get("tensor_meta") or {}
+    shape = tuple(int(size.get("as_int", -1)) for size in meta.get("sizes", ()))
+    return StoredTensor(name, _EXPORT_DTYPES.get(int(meta.get("dtype", 0)), "unknown"), shape)

@@ -264,10 +264,14 @@ class _Machine:
     _do_long_binget = _do_get
 
     def _do_persid(self, argument: Any) -> None:
-        self.stack.append(Persistent(argument))
+        # torch before 1.6 wrapped a module's class with its source: ("module", class, file, text).
+        if isinstance(argument, tuple) and len(argument) > 1 and argument[0] == "module":
+            self.stack.append(argument[1])
+        else:
+            self.stack.append(Persistent(argument))
 
     def _do_binpersid(self, _: Any) -> None:
-        self.stack.append(Persistent(self.stack.pop()))
+        self._do_persid(self.stack.pop())
 
 
 _CONSTANTS: dict[str, Any] = {

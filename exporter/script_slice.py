@@ -18,15 +18,16 @@ __all__ = ["ScriptSlice", "needed_by"]
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _WORK = (ast.For, ast.While, ast.With, ast.AsyncFor, ast.AsyncWith)
-# Calls whose statements are settings, not work.
+# Methods that train, write over files, read the command line or start something.
+_WORKING_METHODS = frozenset(
+    {
+        *("backward", "fit", "train_on_batch", "step", "save", "save_pretrained", "dump"),
+        *("parse_args", "run", "launch", "main", "load_state_dict", "mkdir", "makedirs"),
+    }
+)
 _SETTINGS = (
-    "sys.path.",
-    "warnings.",
-    "logging.",
-    "os.environ",
-    "site.",
-    "torch.set_",
-    "torch.backends",
+    *("sys.path.", "warnings.", "logging.", "os.environ", "site.", "torch.set_"),
+    *("torch.backends", "matplotlib.use"),
 )
 
 
@@ -48,45 +49,69 @@ def needed_by(source: str, name: str) -> ScriptSlice:
         SyntaxError: the source is not Python.
     """
     tree = ast.parse(source)
-    if not any(_does_work(statement, tree) for statement in tree.body):
+    own = _OwnNames.of(tree)
+    if not any(_does_work(statement, own) for statement in tree.body):
         return ScriptSlice(tree, partial=False)
     kept = _closure(tree.body, name)
-    skipped = tuple(s.lineno for s in tree.body if s not in kept and not _is_main_guard(s))
-    body = [statement for statement in tree.body if statement in kept]
-    return ScriptSlice(ast.Module(body=body, type_ignores=[]), partial=True, skipped=skipped)
+    body: list[ast.stmt] = []
+    skipped: list[int] = []
+    for statement in tree.body:
+        if statement in kept:
+            body.append(statement)
+        elif isinstance(statement, _IMPORTS):
+            body.append(_tolerated(statement))
+        elif not _is_main_guard(statement):
+            skipped.append(statement.lineno)
+    return ScriptSlice(ast.Module(body=body, type_ignores=[]), partial=True, skipped=tuple(skipped))
 
 
-def _does_work(statement: ast.stmt, tree: ast.Module) -> bool:
+def _does_work(statement: ast.stmt, own: _OwnNames) -> bool:
     """Whether running this top-level statement is more than defining something."""
     if isinstance(statement, _WORK):
         return True
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        return not _is_setting(statement)
     if isinstance(statement, (ast.If, ast.Try)) and not _is_main_guard(statement):
-        return any(_does_work(inner, tree) for inner in _inner_statements(statement))
-    return isinstance(statement, ast.Assign) and _reads_own_function(statement, tree)
+        return any(_does_work(inner, own) for inner in _inner_statements(statement))
+    if isinstance(statement, ast.Expr):
+        return any(_call_works(node, own.functions) for node in _calls(statement))
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return any(_call_works(node, own.trainers) for node in _calls(statement))
+    return False
 
 
-def _reads_own_function(statement: ast.Assign, tree: ast.Module) -> bool:
-    """`history = train(model)`: the file's own function that loops, called for its value."""
-    loops = {
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef)
-        and any(
-            isinstance(inner, ast.Attribute) and inner.attr == "backward"
-            for inner in ast.walk(node)
+@dataclass(frozen=True)
+class _OwnNames:
+    """Functions the file defines, and those among them that train."""
+
+    functions: frozenset[str]
+    trainers: frozenset[str]
+
+    @staticmethod
+    def of(tree: ast.Module) -> _OwnNames:
+        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        trainers = [node for node in functions if any(_trains(inner) for inner in ast.walk(node))]
+        return _OwnNames(
+            frozenset(node.name for node in functions), frozenset(node.name for node in trainers)
         )
-    }
-    return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in loops
-        for node in ast.walk(statement)
-    )
+
+
+def _trains(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in ("backward", "fit")
+
+
+def _calls(statement: ast.stmt) -> Iterable[ast.Call]:
+    return (node for node in _shallow(statement) if isinstance(node, ast.Call))
+
+
+def _call_works(call: ast.Call, own: frozenset[str]) -> bool:
+    """A call of one of `own`, or of a method that trains, saves or runs something."""
+    if isinstance(call.func, ast.Name):
+        return call.func.id in own
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _WORKING_METHODS
 
 
 def _closure(body: list[ast.stmt], name: str) -> set[ast.stmt]:
     """Settings and `__future__` imports, and what `name` needs, to a fixed point."""
-    kept = {s for s in body if _is_future(s) or _is_setting(s) or isinstance(s, _IMPORTS)}
+    kept = {s for s in body if _is_future(s) or _is_setting(s) or _is_star(s)}
     wanted = {name}
     for statement in kept:
         wanted |= _reads(statement)
@@ -97,6 +122,15 @@ def _closure(body: list[ast.stmt], name: str) -> set[ast.stmt]:
         kept |= found
         for statement in found:
             wanted |= _reads(statement)
+
+
+def _tolerated(statement: ast.stmt) -> ast.stmt:
+    """An import nobody refers to may register things, or be of the training only: try it."""
+    handler = ast.ExceptHandler(
+        type=ast.Name(id="ImportError", ctx=ast.Load()), name=None, body=[ast.Pass()]
+    )
+    tried = ast.Try(body=[statement], handlers=[handler], orelse=[], finalbody=[])
+    return ast.fix_missing_locations(ast.copy_location(tried, statement))
 
 
 def _may_keep(statement: ast.stmt) -> bool:
@@ -164,6 +198,10 @@ def _inner_statements(statement: ast.If | ast.Try) -> list[ast.stmt]:
 
 def _is_future(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+
+
+def _is_star(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*"
 
 
 def _is_setting(statement: ast.stmt) -> bool:

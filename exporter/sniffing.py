@@ -173,7 +173,7 @@ def _sniff_zip(path: Path, size: int) -> FileKind:
 
 
 def _sniff_head(head: bytes, path: Path, size: int) -> tuple[Kind, str]:
-    if head[:1] == b"\x80" and _LEGACY_LONG in head[:16]:
+    if head[:1] == b"\x80" and _LEGACY_LONG in head[:32]:
         return "torch_legacy", "a PyTorch checkpoint in the format before torch 1.6"
     if head[257:262] == b"ustar":
         return "torch_tar", "a tar archive (perhaps a checkpoint of torch 0.1)"

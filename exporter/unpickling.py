@@ -24,7 +24,7 @@ import pickle
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -180,11 +180,14 @@ _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections
 _CALLABLE_NAMES = REBUILD_FUNCTIONS | SAFE_CLASSES
 
 
-class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc]
+class _Unpickler(pickle._Unpickler):
     """pickle's own pure-Python unpickler with the four restrictions."""
 
     admission: Admission
-    dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+    stack: list[Any]
+    append: Callable[[Any], None]
+    pop_mark: Callable[[], list[Any]]
+    dispatch: ClassVar[dict[int, Callable[..., Any]]] = dict(pickle._Unpickler.dispatch)
 
     def __init__(self, file: Any, **options: Any) -> None:
         super().__init__(file, **options)
