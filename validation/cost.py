@@ -7,11 +7,12 @@ must be the same on every machine; being within a factor of two is enough.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from ..exporter.graph import Graph
 from ..exporter.signature import Dim
@@ -39,40 +40,39 @@ class CostModel:
         self._nodes = list(graph.program.graph_module.graph.nodes)
         self._symbols = _dim_symbols(graph)
         self._inputs = set(graph.input_nodes)
-        order = {node: i for i, node in enumerate(self._nodes)}
-        self._last_use = {
-            node: max((order[user] for user in node.users), default=order[node])
-            for node in self._nodes
-        }
+        self._freed_at = _freed_at(self._nodes)
+        self._known: dict[tuple[tuple[str, int], ...], Cost] = {}
 
     def at(self, sizes: Mapping[str, int]) -> Cost:
         """Cost with each dim (by name) at the given size."""
+        key = tuple(sorted(sizes.items()))
+        if key not in self._known:
+            self._known[key] = self._evaluate(sizes)
+        return self._known[key]
+
+    def _evaluate(self, sizes: Mapping[str, int]) -> Cost:
         values = {symbol: solve(sizes) for symbol, solve in self._symbols.items()}
         operations = live = peak = 0.0
-        frees: dict[int, float] = {}
-        for index, node in enumerate(self._nodes):
-            if node.op == "output" or (node.op == "placeholder" and node.name not in self._inputs):
-                continue
-            elements = [self._elements(t, values) for t in _tensors(node.meta.get("val"))]
-            if node.op == "call_function":
-                operations += sum(elements) * self._depth(node, values)
-            if _is_view(node):
-                continue
-            size = sum(
-                n * t.element_size()
-                for n, t in zip(elements, _tensors(node.meta.get("val")), strict=True)
-            )
-            live += size
-            last = self._last_use[node]
-            frees[last] = frees.get(last, 0.0) + size
-            peak = max(peak, live)
-            live -= frees.pop(index, 0.0)
+        held: dict[Node, float] = {}
+        for node in self._nodes:
+            if node.op == "call_function" or node.name in self._inputs:
+                tensors = _tensors(node.meta.get("val"))
+                elements = [self._elements(tensor, values) for tensor in tensors]
+                if node.op == "call_function":
+                    operations += sum(elements) * self._depth(node, values)
+                if not _is_view(node):
+                    held[node] = sum(
+                        n * t.element_size() for n, t in zip(elements, tensors, strict=True)
+                    )
+                    live += held[node]
+                    peak = max(peak, live)
+            live -= sum(held.pop(dead, 0.0) for dead in self._freed_at.get(node, ()))
         return Cost(operations, peak)
 
     def _elements(self, tensor: torch.Tensor, values: Mapping[Any, int]) -> float:
         return math.prod(float(_size(s, values)) for s in tensor.shape)
 
-    def _depth(self, node: torch.fx.Node, values: Mapping[Any, int]) -> float:
+    def _depth(self, node: Node, values: Mapping[Any, int]) -> float:
         """Multiply-adds per output element: the length of the sum behind each."""
         name = str(node.target)
         if not any(word in name for word in _MATRIX_OPERATORS):
@@ -84,6 +84,22 @@ class CostModel:
         if "conv" in name or "linear" in name:
             return self._elements(second, values) / max(float(_size(second.shape[0], values)), 1.0)
         return float(_size(operands[0].shape[-1], values)) if operands[0].dim() else 1.0
+
+
+def _freed_at(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
+    """For each node the values whose memory nothing needs after it; a view holds its base."""
+    base: dict[Node, Node] = {}
+    last: dict[Node, Node] = {}
+    for node in nodes:
+        base[node] = node
+        if _is_view(node) and node.all_input_nodes:
+            base[node] = base[node.all_input_nodes[0]]
+        for used in (node, *node.all_input_nodes):
+            last[base[used]] = node
+    freed: dict[Node, list[Node]] = {}
+    for node, user in last.items():
+        freed.setdefault(user, []).append(node)
+    return freed
 
 
 def _dim_symbols(graph: Graph) -> dict[Any, Callable[[Mapping[str, int]], int]]:
@@ -133,6 +149,6 @@ def _walk(value: Any) -> Iterator[torch.Tensor]:
             yield from _walk(item)
 
 
-def _is_view(node: torch.fx.Node) -> bool:
+def _is_view(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(r.alias_info is not None for r in schema.returns)
