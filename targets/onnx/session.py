@@ -79,7 +79,7 @@ class OnnxSession:
         names = [spec.name for spec in self.outputs]
         try:
             values = self._session.run(names, feed)
-        except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions share no base class
+        except Exception as error:
             raise ConversionError(
                 f"ONNX Runtime failed while running {self.path.name}: {_first_line(error)}",
                 hint="check that the sizes of the inputs are ones the model accepts",
@@ -146,7 +146,7 @@ def _open(path: Path, device: str, optimized: bool) -> Any:
     settings = _settings(path, optimized)
     try:
         session = onnxruntime.InferenceSession(str(path), settings, providers=[provider])
-    except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions share no base class
+    except Exception as error:
         raise _load_error(path, error) from error
     session.disable_fallback()
     ran = session.get_providers()[0]

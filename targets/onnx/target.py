@@ -79,9 +79,9 @@ class OnnxTarget:
     def check(self, graph: Graph) -> list[Unsupported]:
         """Operators of `graph` that the installed torch and onnxscript cannot translate."""
         _require_builders()
-        from .convert import find_unsupported
+        from .prepare import find_unsupported
 
-        return find_unsupported(graph)
+        return find_unsupported(graph, OnnxOptions().opset)
 
     def convert(
         self,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["Registry", "export_public", "fast_path_available", "translate"]
+__all__ = ["Registry", "export_public", "fast_path_available", "optimize", "translate"]
 
 _Translations = Mapping[Any, Callable[..., Any]]
 
@@ -59,13 +59,16 @@ def fast_path_available() -> bool:
 class Registry:
     """Which operators the installed torchlib translates; built once, without signatures."""
 
-    def __init__(self, custom: _Translations) -> None:
+    def __init__(self, custom: _Translations, opset: int) -> None:
         from onnxscript._framework_apis.torch_2_9 import get_torchlib_ops
         from torch.onnx._internal.exporter._torchlib import _torchlib_registry
 
         self._custom = custom
+        self._opset = max(opset, _BASE_OPSET)
         self._own: dict[Any, list[Any]] = {}
         for meta in _torchlib_registry.get_torchlib_ops():
+            if meta.opset_introduced > self._opset:
+                continue
             self._own.setdefault(_key(meta.fx_target), []).append(meta)
         self._library: dict[str, list[Any]] = {}
         for entry in get_torchlib_ops():
@@ -76,7 +79,7 @@ class Registry:
         return target in self._custom or _key(target) in self._own or _name(target) in self._library
 
     def takes(self, node: Node) -> bool:
-        """Whether a node can be translated as it is, its operands' kind (complex, real) included."""
+        """Whether a node can be translated as it is, complex operands considered."""
         target = node.target
         if target is operator.getitem or target in self._custom:
             return True
@@ -84,12 +87,12 @@ class Registry:
         complex_operands = _has_complex_operand(node)
         return any(bool(entry.is_complex) is complex_operands for entry in entries)
 
-    def restricted_to(self, targets: Iterable[Any], opset: int) -> Any:
+    def restricted_to(self, targets: Iterable[Any]) -> Any:
         """torch's registry object with the translations of `targets` only."""
         from torch.onnx._internal.exporter import _registration
 
         registry = _registration.ONNXRegistry()
-        registry._opset_version = opset
+        registry._opset_version = self._opset
         for target in dict.fromkeys(targets):
             for meta in self._own.get(_key(target), ()):
                 registry._register(meta.fx_target, meta)
@@ -119,13 +122,15 @@ def translate(program: ExportedProgram, registry: Registry, opset: int) -> ir.Mo
         return None
     if not all(registry.takes(node) for node in nodes if node.op == "call_function"):
         return None
+    _write_float_scalars(node for node in nodes if node.op == "call_function")
     if _needs_promotion(node for node in nodes if node.op == "call_function"):
         with _faked_sizes():
             _fx_passes.insert_type_promotion_nodes(program.graph_module)
+        _follow_outputs(program)
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
     if not all(registry.takes(node) for node in calls):
         return None
-    known = registry.restricted_to((node.target for node in calls), max(opset, _BASE_OPSET))
+    known = registry.restricted_to(node.target for node in calls)
     with _quiet():
         model = _core._exported_program_to_onnx_program(program, registry=known).model
     _convert_opset(model, opset)
@@ -146,6 +151,14 @@ def export_public(program: ExportedProgram, custom: _Translations, opset: int) -
             optimize=False,
             verbose=False,
         )
+
+
+def optimize(model: ir.Model) -> None:
+    """Constant folding and fusions of the onnx libraries, in place, as torch applies them."""
+    import torch
+
+    with _quiet():
+        torch.onnx.ONNXProgram(model, None).optimize()
 
 
 # The opset that torchlib's translations are written in.
@@ -198,21 +211,71 @@ def _needs_promotion(calls: Iterable[Node]) -> bool:
 
 
 def _mixes_dtypes(node: Node) -> bool:
+    """Whether operands differ in dtype from each other or from the result (comparisons apart)."""
     import torch
-    from torch.utils import _pytree as pytree
 
     result = node.meta.get("val")
     if not isinstance(result, torch.Tensor):
         return False
-    dtypes = {result.dtype}
-    numbers: set[type] = set()
-    for argument in pytree.tree_leaves((node.args, node.kwargs)):
-        value = argument.meta.get("val") if hasattr(argument, "meta") else argument
-        if isinstance(value, torch.Tensor):
-            dtypes.add(value.dtype)
-        elif isinstance(value, (bool, int, float, torch.SymInt, torch.SymFloat)):
-            numbers.add(type(value))
-    return len(dtypes) > 1 or bool(numbers) and not result.dtype.is_floating_point
+    dtypes = {
+        value.dtype
+        for item in node.all_input_nodes
+        if isinstance(value := item.meta.get("val"), torch.Tensor)
+    }
+    numbers = [item for _, item in _scalars(node)]
+    if len(dtypes) != 1:
+        return True
+    operands = dtypes.pop()
+    if result.dtype not in (operands, torch.bool) or operands == torch.bool:
+        return True
+    if operands.is_floating_point:
+        return any(type(number) is not float for number in numbers)
+    return any(not isinstance(number, int) or isinstance(number, bool) for number in numbers)
+
+
+def _follow_outputs(program: ExportedProgram) -> None:
+    """Promotion may put a cast after an output's node; torch's pass leaves the signature behind."""
+    outputs: Any = program.graph.output_node().args[0]
+    for spec, node in zip(program.graph_signature.output_specs, outputs, strict=True):
+        spec.arg.name = node.name
+
+
+def _write_float_scalars(calls: Iterable[Node]) -> None:
+    """`x * 2` as `x * 2.0` for a float tensor `x`: the promotion that needs no retrace."""
+    import torch
+
+    for node in calls:
+        schema = getattr(node.target, "_schema", None)
+        result = node.meta.get("val")
+        if schema is None or not isinstance(result, torch.Tensor):
+            continue
+        operands = [item.meta.get("val") for item in node.all_input_nodes]
+        if not operands or not all(
+            isinstance(value, torch.Tensor) and value.is_floating_point() for value in operands
+        ):
+            continue
+        for where, number in _scalars(node):
+            if type(number) is not int:
+                continue
+            if isinstance(where, str):
+                node.update_kwarg(where, float(number))
+            else:
+                node.update_arg(where, float(number))
+
+
+def _scalars(node: Node) -> Iterator[tuple[int | str, Any]]:
+    """Numbers that take part in arithmetic, with their position or name; not axes and sizes."""
+    schema = getattr(node.target, "_schema", None)
+    for index, entry in enumerate(schema.arguments if schema is not None else ()):
+        if str(entry.type) not in ("number", "Tensor", "Optional[number]"):
+            continue
+        where: int | str = entry.name if entry.name in node.kwargs else index
+        if isinstance(where, int) and where >= len(node.args):
+            continue
+        item = node.kwargs[where] if isinstance(where, str) else node.args[where]
+        value = item.meta.get("val") if hasattr(item, "meta") else item
+        if isinstance(value, (int, float)) or type(value).__name__ in ("SymInt", "SymFloat"):
+            yield where, value
 
 
 @contextmanager

@@ -1,0 +1,346 @@
+"""How single ATen operators are rewritten: what does nothing at inference, what has equals.
+
+A rule gets the node and returns what takes its place: a node, or one node per
+result (None for a result that nothing uses), or None if it cannot help. Every
+rule is exact for real arithmetic and reads every argument of the operator.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from .nodes import Editor, argument, tensor_value
+
+__all__ = ["ALWAYS", "CHECKS", "RULES", "Rule"]
+
+aten = torch.ops.aten
+
+Rule = Callable[[Editor, Node], Any]
+
+# Checks on values and sizes, for which a deployed graph has no place.
+CHECKS = {
+    *(aten._assert_async.default, aten._assert_async.msg, aten._assert_scalar.default),
+    *(aten._assert_tensor_metadata.default, aten.sym_constrain_range.default),
+    aten.sym_constrain_range_for_size.default,
+}
+
+
+def _same(_editor: Editor, node: Node) -> Any:
+    return node.args[0]
+
+
+def _inactive_dropout(_editor: Editor, node: Node) -> Any:
+    if argument(node, "train") and argument(node, "p") != 0:
+        return None
+    return node.args[0]
+
+
+def _conversion(editor: Editor, node: Node) -> Any:
+    """`to` and its kind: a cast where the dtype changes, else nothing."""
+    source, result = tensor_value(node.args[0]), tensor_value(node)
+    if source is None or result is None:
+        return None
+    if source.dtype == result.dtype:
+        return node.args[0]
+    return editor.call(node, aten._to_copy.default, node.args[0], dtype=result.dtype, value=result)
+
+
+_KEEP_VALUE = [
+    *(aten.contiguous.default, aten.clone.default, aten.lift_fresh_copy.default),
+    *(aten.detach.default, aten.alias.default, aten.lift.default, aten.positive.default),
+]
+_CONVERSIONS = [
+    *(aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other, aten.type_as.default),
+]
+_DROPOUTS = [
+    *(aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default),
+    aten.feature_alpha_dropout.default,
+]
+
+ALWAYS: dict[Any, Rule] = {
+    **dict.fromkeys(_KEEP_VALUE, _same),
+    **dict.fromkeys(_CONVERSIONS, _conversion),
+    **dict.fromkeys(_DROPOUTS, _inactive_dropout),
+}
+
+
+# ---------------------------------------------------------------- rules by operator
+
+
+def _batch_norm(editor: Editor, node: Node) -> Any:
+    if argument(node, "training") or node.args[3] is None or node.args[4] is None:
+        return None
+    x, weight, bias, mean, variance = node.args[:5]
+    norm = editor.call(
+        node,
+        aten._native_batch_norm_legit_no_training.default,
+        *(x, weight, bias, mean, variance),
+        *(argument(node, "momentum"), argument(node, "eps")),
+    )
+    return editor.call(node, operator.getitem, norm, 0, value=node.meta["val"])
+
+
+def _reshape(editor: Editor, node: Node) -> Any:
+    """view, flatten, unflatten: a reshape, which takes any memory layout."""
+    result = tensor_value(node)
+    if result is None:
+        return None
+    shape = [size if isinstance(size, int) else -1 for size in result.shape]
+    if shape.count(-1) > 1 or (-1 in shape and 0 in shape):
+        if node.target not in (aten.view.default, aten._unsafe_view.default):
+            return None
+        shape = list(node.args[1])  # type: ignore[arg-type]
+    return editor.call(node, aten.reshape.default, node.args[0], shape, value=node.meta["val"])
+
+
+def _adaptive_avg_pool(editor: Editor, node: Node) -> Any:
+    x, wanted = tensor_value(node.args[0]), list(argument(node, "output_size"))
+    if x is None:
+        return None
+    rank = len(wanted)
+    if all(size == 1 for size in wanted):
+        axes = list(range(-rank, 0))
+        return editor.call(node, aten.mean.dim, node.args[0], axes, True, value=node.meta["val"])
+    kernel = _divided(list(x.shape[-rank:]), wanted)
+    if kernel is None:
+        return None
+    pool = {
+        1: aten.avg_pool1d.default,
+        2: aten.avg_pool2d.default,
+        3: aten.avg_pool3d.default,
+    }[rank]
+    return editor.call(node, pool, node.args[0], kernel, kernel, value=node.meta["val"])
+
+
+# Copies that fixed a layout are gone by now, so a `view` may meet a layout it refuses.
+ALWAYS[aten.view.default] = _reshape
+ALWAYS[aten._unsafe_view.default] = _reshape
+
+
+def _adaptive_max_pool(editor: Editor, node: Node) -> Any:
+    """The values alone, where nothing reads the indices."""
+    x, wanted = tensor_value(node.args[0]), list(argument(node, "output_size"))
+    if x is None or any(user.args[1] != 0 for user in node.users):
+        return None
+    value = node.meta["val"][0]
+    if all(size == 1 for size in wanted):
+        axes = list(range(-len(wanted), 0))
+        return [editor.call(node, aten.amax.default, node.args[0], axes, True, value=value), None]
+    kernel = _divided(list(x.shape[-len(wanted) :]), wanted)
+    if kernel is None:
+        return None
+    pool = {1: aten.max_pool1d.default, 2: aten.max_pool2d.default, 3: aten.max_pool3d.default}
+    return [
+        editor.call(node, pool[len(wanted)], node.args[0], kernel, kernel, value=value),
+        None,
+    ]
+
+
+def _divided(sizes: list[Any], wanted: list[Any]) -> list[int] | None:
+    """`sizes / wanted` if all are static and divide evenly."""
+    pairs = list(zip(sizes, wanted, strict=True))
+    if not all(isinstance(size, int) and isinstance(count, int) for size, count in pairs):
+        return None
+    if any(count == 0 or size % count for size, count in pairs):
+        return None
+    return [size // count for size, count in pairs]
+
+
+def _avg_pool_divisor(editor: Editor, node: Node) -> Any:
+    """`divisor_override`: sums of full windows over zero padding, divided by it.
+
+    In ceil mode the padding is extended until the last window is full.
+    """
+    divisor = argument(node, "divisor_override")
+    x, result = tensor_value(node.args[0]), tensor_value(node)
+    if divisor is None or x is None or result is None:
+        return None
+    rank = 2 if node.target is aten.avg_pool2d.default else 3
+    kernel, padding = (_spread(argument(node, key), rank) for key in ("kernel_size", "padding"))
+    stride = _spread(argument(node, "stride") or kernel, rank)
+    sizes, counts = x.shape[-rank:], result.shape[-rank:]
+    source: Any = node.args[0]
+    if argument(node, "ceil_mode"):
+        if not all(isinstance(size, int) for size in (*sizes, *counts)):
+            return None
+        borders = []
+        for axis in reversed(range(rank)):
+            before = padding[axis]
+            reach = (counts[axis] - 1) * stride[axis] + kernel[axis]
+            borders += [before, max(0, reach - sizes[axis] - before)]
+        source = editor.call(node, aten.constant_pad_nd.default, source, borders, 0.0)
+        padding = [0] * rank
+    target: Any = node.target
+    mean = editor.call(node, target, source, kernel, stride, padding, False, True)
+    factor = math.prod(kernel) / divisor
+    return editor.call(node, aten.mul.Scalar, mean, factor, value=node.meta["val"])
+
+
+def _spread(value: Any, rank: int) -> list[int]:
+    """A per-axis list from an argument that may name one size for all axes."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    return values * rank if len(values) == 1 else values
+
+
+def _rrelu(editor: Editor, node: Node) -> Any:
+    """At inference the mean slope is used: https://pytorch.org/docs/stable/nn.html RReLU."""
+    if argument(node, "training"):
+        return None
+    slope = (argument(node, "lower") + argument(node, "upper")) / 2
+    return editor.call(node, aten.leaky_relu.default, node.args[0], slope, value=node.meta["val"])
+
+
+def _scatter_reduce(editor: Editor, node: Node) -> Any:
+    reduction = {"add": "sum", "multiply": "prod"}.get(argument(node, "reduce"))
+    if reduction is None:
+        return None
+    return editor.call(
+        node, aten.scatter_reduce.two, *node.args[:4], reduction, value=node.meta["val"]
+    )
+
+
+def _scatter_mean(editor: Editor, node: Node) -> Any:
+    """The mean of what lands on an element: the sum divided by the count."""
+    x, dim, index, source = node.args[:4]
+    value = tensor_value(x)
+    if argument(node, "reduce") != "mean" or value is None or not value.dtype.is_floating_point:
+        return None
+    whole = argument(node, "include_self")
+    sums = editor.call(
+        node, aten.scatter_reduce.two, x, dim, index, source, "sum", include_self=whole
+    )
+    start = editor.call(node, (aten.ones_like if whole else aten.zeros_like).default, x)
+    ones = editor.call(node, aten.ones_like.default, source)
+    counts = editor.call(node, aten.scatter_add.default, start, dim, index, ones)
+    divisor = editor.call(node, aten.clamp.default, counts, 1.0)
+    return editor.call(node, aten.div.Tensor, sums, divisor, value=node.meta["val"])
+
+
+def _stable_sort(editor: Editor, node: Node) -> Any:
+    """Deployed sorts are stable: ONNX's TopK and its kind keep the first of equals first."""
+    rest = [argument(node, name) for name in ("dim", "descending")]
+    return _results(
+        editor,
+        node,
+        editor.call(node, aten.sort.default, node.args[0], *rest, value=node.meta["val"]),
+    )
+
+
+def _results(editor: Editor, node: Node, call: Node) -> list[Node]:
+    """One getitem per result of `call`."""
+    values = node.meta["val"]
+    return [
+        editor.call(node, operator.getitem, call, index, value=value)
+        for index, value in enumerate(values)
+    ]
+
+
+def _masked_select(editor: Editor, node: Node) -> Any:
+    x, mask = tensor_value(node.args[0]), tensor_value(node.args[1])
+    if x is None or mask is None or x.shape != mask.shape:
+        return None
+    return editor.call(
+        node, aten.index.Tensor, node.args[0], [node.args[1]], value=node.meta["val"]
+    )
+
+
+def _wide_indices(editor: Editor, node: Node) -> Any:
+    """Index tensors as int64, which is what most runtimes index with."""
+    indices: Any = node.args[1]
+    narrow = (torch.int32, torch.int16, torch.int8)
+    if not any((v := tensor_value(item)) is not None and v.dtype in narrow for item in indices):
+        return None
+    wide = []
+    for item in indices:
+        value = tensor_value(item)
+        if value is not None and value.dtype in narrow:
+            item = editor.call(node, aten._to_copy.default, item, dtype=torch.int64)
+        wide.append(item)
+    target: Any = node.target
+    args = (node.args[0], wide, *node.args[2:])
+    return editor.call(node, target, *args, value=node.meta["val"], **node.kwargs)
+
+
+def _antialiased(editor: Editor, node: Node) -> Any:
+    """The `vec` overload, whose sizes may follow from scale factors, as the plain one."""
+    result = tensor_value(node)
+    if result is None:
+        return None
+    scales: Any = argument(node, "scale_factors") or [None, None]
+    target: Any = node.target
+    return editor.call(
+        node,
+        target.overloadpacket.default,
+        node.args[0],
+        list(result.shape[-2:]) if argument(node, "output_size") is None else node.args[1],
+        argument(node, "align_corners"),
+        *scales,
+        value=node.meta["val"],
+    )
+
+
+def _resize_by_scale(editor: Editor, node: Node) -> Any:
+    """A resize told both size and scale: sample points follow from the scale.
+
+    Rewritten to the overload that is told the scale alone, where that gives the same size.
+    """
+    x, result = tensor_value(node.args[0]), tensor_value(node)
+    target: Any = node.target
+    names = [a.name for a in target._schema.arguments if a.name.startswith("scales")]
+    scales = [argument(node, name) for name in names]
+    if x is None or result is None or not scales or any(scale is None for scale in scales):
+        return None
+    sizes = x.shape[2:]
+    for size, scale, count in zip(sizes, scales, result.shape[2:], strict=True):
+        if not isinstance(size, int) or math.floor(size * scale) != count:
+            return None
+    aligned = [a.name for a in target._schema.arguments if a.name == "align_corners"]
+    middle = [argument(node, name) for name in aligned]
+    return editor.call(
+        node,
+        target.overloadpacket.vec,
+        *(node.args[0], None, *middle, scales),
+        value=node.meta["val"],
+    )
+
+
+RULES: dict[Any, Rule] = {
+    aten.batch_norm.default: _batch_norm,
+    aten.flatten.using_ints: _reshape,
+    aten.unflatten.int: _reshape,
+    aten.view_as.default: _reshape,
+    aten.reshape_as.default: _reshape,
+    aten.adaptive_avg_pool1d.default: _adaptive_avg_pool,
+    aten.adaptive_avg_pool2d.default: _adaptive_avg_pool,
+    aten.adaptive_avg_pool3d.default: _adaptive_avg_pool,
+    aten._adaptive_avg_pool2d.default: _adaptive_avg_pool,
+    aten.adaptive_max_pool1d.default: _adaptive_max_pool,
+    aten.adaptive_max_pool2d.default: _adaptive_max_pool,
+    aten.adaptive_max_pool3d.default: _adaptive_max_pool,
+    aten.avg_pool2d.default: _avg_pool_divisor,
+    aten.avg_pool3d.default: _avg_pool_divisor,
+    aten.rrelu.default: _rrelu,
+    aten.scatter.reduce: _scatter_reduce,
+    aten.scatter_reduce.two: _scatter_mean,
+    aten.sort.stable: _stable_sort,
+    aten.masked_select.default: _masked_select,
+    aten.index.Tensor: _wide_indices,
+    aten.index_put.default: _wide_indices,
+    aten._unsafe_index.Tensor: _wide_indices,
+    aten._unsafe_index_put.default: _wide_indices,
+    aten._upsample_bilinear2d_aa.vec: _antialiased,
+    aten._upsample_bicubic2d_aa.vec: _antialiased,
+    aten.upsample_nearest1d.default: _resize_by_scale,
+    aten.upsample_nearest2d.default: _resize_by_scale,
+    aten.upsample_nearest3d.default: _resize_by_scale,
+    aten.upsample_linear1d.default: _resize_by_scale,
+    aten.upsample_bilinear2d.default: _resize_by_scale,
+    aten.upsample_trilinear3d.default: _resize_by_scale,
+    aten.upsample_bicubic2d.default: _resize_by_scale,
+}

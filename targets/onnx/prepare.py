@@ -1,0 +1,150 @@
+"""A graph's program made ready for torch's ONNX translations."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ...exporter.graph import Graph, node_origin
+from ...exporter.inplace import is_mutating
+from ...exporter.legalize import legalize
+from ..base import Unsupported
+from . import torchlib
+from .translations import custom_translations, fault
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["decomposed", "find_unsupported", "lacking", "prepared", "registry"]
+
+
+@cache
+def registry(opset: int) -> torchlib.Registry:
+    """What the installed torchlib and we translate at an opset."""
+    return torchlib.Registry(custom_translations(), opset)
+
+
+def prepared(graph: Graph, opset: int) -> ExportedProgram:
+    """A copy of the graph's program, its outputs declared as the graph has them, legalised."""
+    program = graph.copy_program()
+    _declare_outputs(program, graph.output_nodes)
+    return _legalized(program, opset)
+
+
+def decomposed(program: ExportedProgram, opset: int) -> ExportedProgram:
+    """`program` retraced with torch's decompositions of all that has no translation, legalised."""
+    wrong = {
+        node.target for node in program.graph.nodes if node.op == "call_function" and fault(node)
+    }
+    return _legalized(program.run_decompositions(_decompositions(opset, wrong)), opset)
+
+
+def find_unsupported(graph: Graph, opset: int) -> list[Unsupported]:
+    """Operators that have no right translation, after rewrites and torch's decompositions."""
+    program = prepared(graph, opset)
+    if lacking(program, opset):
+        program = decomposed(program, opset)
+    return lacking(program, opset)
+
+
+def lacking(program: ExportedProgram, opset: int) -> list[Unsupported]:
+    """Operators of a program that cannot be translated as they are."""
+    found = []
+    for module in program.graph_module.modules():
+        for node in getattr(module, "graph", _NoGraph).nodes:
+            if node.op != "call_function":
+                continue
+            reason = fault(node)
+            if not reason and is_mutating(node):
+                reason = "writes to a value that is read again"
+            if reason or not registry(opset).takes(node):
+                origin = node_origin(node)
+                found.append(
+                    Unsupported(_operator_name(node), origin.module, origin.location, reason)
+                )
+    return found
+
+
+class _NoGraph:
+    """Stands for the graph of a module that has none."""
+
+    nodes: tuple[Node, ...] = ()
+
+
+def _legalized(program: ExportedProgram, opset: int) -> ExportedProgram:
+    def supported(node: Node) -> bool:
+        return registry(opset).takes(node) and not fault(node)
+
+    def unfaulted(node: Node) -> bool:
+        return not fault(node)
+
+    legalize(program, supported if torchlib.fast_path_available() else unfaulted)
+    _refresh_output_names(program)
+    return program
+
+
+def _declare_outputs(program: ExportedProgram, names: Iterable[str]) -> None:
+    """Make the nodes called `names` the program's outputs, all of one kind.
+
+    torch's exporter leaves out the new values of mutated inputs; to it, they
+    become outputs like any other.
+    """
+    from torch.export.graph_signature import OutputKind, OutputSpec
+    from torch.utils import _pytree as pytree
+
+    module = program.graph_module
+    nodes = {node.name: node for node in module.graph.nodes}
+    outputs = tuple(nodes[name] for name in names)
+    module.graph.output_node().args = (outputs,)
+    module.recompile()
+    program.graph_signature.output_specs = [
+        OutputSpec(OutputKind.USER_OUTPUT, _argument(node), target=None) for node in outputs
+    ]
+    entries = [copy.copy(entry) for entry in program.module_call_graph]
+    signature = copy.copy(entries[0].signature)
+    if signature is not None:
+        signature.out_spec = pytree.tree_structure(tuple(range(len(outputs))))
+        signature.outputs = []
+        entries[0].signature = signature
+    program._module_call_graph = entries
+
+
+def _refresh_output_names(program: ExportedProgram) -> None:
+    """After a rewrite, let the signature name the nodes that are outputs now."""
+    outputs: Any = program.graph_module.graph.output_node().args[0]
+    for spec, node in zip(program.graph_signature.output_specs, outputs, strict=True):
+        spec.arg = _argument(node)
+
+
+def _argument(node: Node) -> Any:
+    import torch
+    from torch.export import graph_signature as kinds
+
+    value = node.meta.get("val")
+    by_type = {
+        torch.SymInt: kinds.SymIntArgument,
+        torch.SymFloat: kinds.SymFloatArgument,
+        torch.SymBool: kinds.SymBoolArgument,
+    }
+    return by_type.get(type(value), kinds.TensorArgument)(name=node.name)
+
+
+def _decompositions(opset: int, wrong: set[Any]) -> dict[Any, Any]:
+    """torch's decompositions of what has no translation of its own, or is in `wrong`."""
+    import torch
+
+    table: dict[Any, Any] = dict(torch._decomp.decomposition_table)
+    table.update(torch.export.default_decompositions().items())
+    return {
+        target: function
+        for target, function in table.items()
+        if hasattr(target, "_schema") and (target in wrong or not registry(opset).has(target))
+    }
+
+
+def _operator_name(node: Node) -> str:
+    target: Any = node.target
+    return str(target.name()) if hasattr(target, "name") else str(target)
