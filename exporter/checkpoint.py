@@ -186,8 +186,11 @@ def _restricted(
         raise _refused(source, dangerous)
     unknown = [name for name in contents.named("unknown") if name not in extra]
     if unknown and model is not None:
-        extra, unknown, remapped = _remap(contents, model, extra, unknown)
-        notes += remapped
+        stand_ins = _stand_ins(contents, model, unknown)
+        if stand_ins:
+            extra, unknown = {**extra, **stand_ins}, []
+            notes = [*notes, f"took the pickled class {contents.root_class} from {model}"]
+            model = None
     salvage = bool(unknown)
     if salvage and model is None and contents.root_class is not None:
         raise _needs_allow(source, contents, unknown, extra)
@@ -209,32 +212,27 @@ def _restricted(
     return _dispatch(root, source, model, notes)
 
 
-def _remap(
-    contents: Inspection, model: str, extra: dict[str, type], unknown: list[str]
-) -> tuple[dict[str, type], list[str], list[str]]:
-    """Let `--model file.py:Net` stand for a pickled class of the same name.
+def _stand_ins(contents: Inspection, model: str, unknown: list[str]) -> dict[str, type]:
+    """Classes of the code that `model` names, for pickled classes of the same names.
 
-    The user named that file, so its Module classes are admitted for the classes
-    that the pickle expects in the module that is missing (often `__main__`).
+    The user named that code, so its classes are admitted for those that the pickle
+    expects in a module which is missing (often `__main__`). Empty where the pickled
+    module is of another name, or not all its classes are there: then `model` builds
+    a module and only the weights are read.
     """
-    root = contents.root_class
     architecture = Architecture(model)
-    spec = architecture.spec
-    if root is None or architecture.module is None or spec.called:
-        return extra, unknown, []
-    module, _, name = root.rpartition(".")
-    if name != spec.name:
-        return extra, unknown, []
-    remapped = dict(extra)
+    spec, code = architecture.spec, architecture.module
+    module, _, name = (contents.root_class or "").rpartition(".")
+    if name != spec.name or code is None or spec.called:
+        return {}
+    found: dict[str, type] = {}
     for qualified in unknown:
         owner, _, leaf = qualified.rpartition(".")
-        replacement = getattr(architecture.module, leaf, None)
-        if owner == module and isinstance(replacement, type):
-            remapped[qualified] = replacement
-    left = [qualified for qualified in unknown if qualified not in remapped]
-    if left:
-        return extra, unknown, []
-    return remapped, [], [f"took the pickled class {root} from {spec.place}"]
+        stand_in = getattr(code, leaf, None)
+        if owner != module or not isinstance(stand_in, type):
+            return {}
+        found[qualified] = stand_in
+    return found
 
 
 def _refused(source: Path, dangerous: list[str]) -> InputFileError:
@@ -324,7 +322,14 @@ def _dispatch(root: Any, source: Path, model: str | None, notes: list[str]) -> L
         module, where = _find_module(root)
         if module is not None:
             notes = [*notes, *([f"took entry '{where}' of the file"] if where else [])]
-            return _finished(module, "module", _qualified(module), notes, spec=None)
+            try:
+                return _finished(module, "module", _qualified(module), notes)
+            except (AttributeError, TypeError, RuntimeError, RecursionError) as error:
+                raise InputFileError(
+                    f"{source} is a pickled {_qualified(module)} that is not complete: {error}",
+                    hint="another version of its package saved it: install that version, or "
+                    f"load only the weights: --model {_as_spec(_qualified(module))}",
+                ) from error
     return _from_state(root, source, model, notes=notes)
 
 

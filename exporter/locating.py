@@ -298,7 +298,7 @@ def _execute(path: Path, source: bytes, part: ScriptSlice, spec: Spec) -> types.
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        with _importable(Path.cwd()):
+        with _importable(Path.cwd()), _arguments_of(path):
             exec(compile(part.tree, str(path), "exec"), module.__dict__)
     except UsageError:
         raise

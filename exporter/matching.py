@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Candidate", "Fit", "Shapes", "best_fit", "candidates", "describe_entries"]
+__all__ = ["Candidate", "Fit", "Shapes", "best_fits", "candidates", "describe_entries"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -135,10 +135,10 @@ def module_tensors(
             yield from module_tensors(inner, f"{prefix}{name}.")
 
 
-def best_fit(found: list[Candidate], expected: Shapes) -> Fit | None:
-    """The candidate and renaming that fit `expected` (key -> shape) best; first among equals."""
-    fits = [fit for candidate in found for fit in _fits(candidate, expected)]
-    return max(fits, key=lambda fit: fit.score) if fits else None
+def best_fits(found: list[Candidate], expected: Shapes) -> list[Fit]:
+    """Each candidate under the renaming that fits `expected` (key -> shape) best; best first."""
+    fits = [max(_fits(one, expected), key=lambda fit: fit.score) for one in found]
+    return sorted(fits, key=lambda fit: fit.score, reverse=True)
 
 
 def _fits(candidate: Candidate, expected: Shapes) -> Iterator[Fit]:

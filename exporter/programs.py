@@ -59,9 +59,10 @@ def _script_members(archive: Any) -> Iterator[tuple[str, Any]]:
 def _vet_graphs(source: Path, module: nn.Module) -> None:
     """The compiled methods once more: operators under whatever name the source gave them."""
     for child in module.modules():
-        for method in child._c._get_methods():  # type: ignore[operator,union-attr]
-            kinds = set(re.findall(r"\w+::\w+", str(method.inlined_graph)))
-            for kind in _FORBIDDEN_KINDS & kinds:
+        compiled: Any = getattr(child, "_c", None)
+        for method in compiled._method_names() if compiled is not None else ():
+            graph = str(compiled._get_method(method).inlined_graph)
+            for kind in _FORBIDDEN_KINDS & set(re.findall(r"\w+::\w+", graph)):
                 raise _refusal(source, "TorchScript archive", f"the operator {kind}")
 
 

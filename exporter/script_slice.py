@@ -22,7 +22,7 @@ _WORK = (ast.For, ast.While, ast.With, ast.AsyncFor, ast.AsyncWith)
 _WORKING_METHODS = frozenset(
     {
         *("backward", "fit", "train_on_batch", "step", "save", "save_pretrained", "dump"),
-        *("parse_args", "run", "launch", "main", "load_state_dict", "mkdir", "makedirs"),
+        *("run", "launch", "main", "load_state_dict", "mkdir", "makedirs"),
     }
 )
 _SETTINGS = (
@@ -116,7 +116,7 @@ def _closure(body: list[ast.stmt], name: str) -> set[ast.stmt]:
     for statement in kept:
         wanted |= _reads(statement)
     while True:
-        found = {s for s in body if s not in kept and _defines(s) & wanted and _may_keep(s)}
+        found = {s for s in body if s not in kept and _wanted(s, wanted)}
         if not found:
             return kept
         kept |= found
@@ -133,10 +133,16 @@ def _tolerated(statement: ast.stmt) -> ast.stmt:
     return ast.fix_missing_locations(ast.copy_location(tried, statement))
 
 
-def _may_keep(statement: ast.stmt) -> bool:
+def _wanted(statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement defines one of `names`, or builds one up (`layers.append(...)`)."""
     if isinstance(statement, _WORK) or _is_main_guard(statement):
         return False
-    return not isinstance(statement, ast.Expr)
+    if isinstance(statement, ast.Expr):
+        call = statement.value
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            return False
+        return _root_name(call.func) in names and not _call_works(call, frozenset())
+    return bool(_defines(statement) & names)
 
 
 def _defines(statement: ast.stmt) -> set[str]:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from ..errors import InputFileError
-from .matching import Candidate, Fit, best_fit
+from .matching import Candidate, Fit, best_fits
 
 __all__ = ["Filled", "fill"]
 
@@ -93,11 +93,14 @@ def _fill(module: nn.Module, found: list[Candidate], source: str, spec: str) -> 
         for key, value in module.state_dict(keep_vars=True).items()
         if isinstance(value, torch.Tensor) and not nn.parameter.is_lazy(value)
     }
-    fit = best_fit(found, expected)
-    if fit is None:
-        raise InputFileError(f"{source} holds no tensors", hint="is this the right file?")
+    fit, *others = best_fits(found, expected)
     groups = _tied(module)
-    state, notes = _state(fit, module, groups, source)
+    state, notes = _state(fit, module, source)
+    notes += [
+        f"entry '{other.candidate.where}' fits too and was not taken; save it by itself to use it"
+        for other in others
+        if other.complete
+    ]
     try:
         missing, unexpected = module.load_state_dict(state, strict=False, assign=True)
     except RuntimeError as error:
@@ -117,9 +120,7 @@ def _fill(module: nn.Module, found: list[Candidate], source: str, spec: str) -> 
     return Filled(module, tuple(notes))
 
 
-def _state(
-    fit: Fit, module: nn.Module, groups: list[list[str]], source: str
-) -> tuple[dict[str, torch.Tensor], list[str]]:
+def _state(fit: Fit, module: nn.Module, source: str) -> tuple[dict[str, torch.Tensor], list[str]]:
     """The file's tensors under the module's keys, in the module's dtypes."""
     tensors = fit.candidate.tensors
     own = module.state_dict(keep_vars=True)
@@ -254,9 +255,8 @@ def _does_not_fit(
     """The error that says which keys do not fit, and why that probably is."""
     tensors = fit.candidate.tensors
     place = f" (entry '{fit.candidate.where}')" if fit.candidate.path else ""
-    parts = [
-        f"{source}{place} does not fit {spec}: {len(fit.renamed)} of {len(expected)} keys match"
-    ]
+    good = len(fit.renamed) - len(fit.misshaped)
+    parts = [f"{source}{place} does not fit {spec}: {good} of {len(expected)} tensors match"]
     parts += _listing("missing", [f"{k} {_shape(expected[k])}" for k in fit.missing])
     parts += _listing(
         "unexpected",

@@ -128,7 +128,7 @@ def test_building_leaves_the_random_state_alone() -> None:
         ("torch.nn:Linear(3", "cannot be read", "literals"),
         ("torch.nn:Linear(3)(4)", "not a single call", "callable"),
         ("math:pi", "is a float", "class"),
-        ("math:floor(2.5)", "returned a int", "nn.Module"),
+        ("math:floor(2.5)", "returned a int", "function"),
     ],
 )
 def test_a_bad_specification_says_what_to_write(spec: str, said: str, hint: str) -> None:
@@ -196,7 +196,7 @@ def test_an_instance_in_a_training_script_is_taken_untrained(here: Path) -> None
         "def train():\n    open('trained_again', 'w')\ntrain()",
         "def train():\n    open('trained_again', 'w').backward()\nhistory = train()",
         "if True:\n    for _ in range(2):\n        open('trained_again', 'w')",
-        "try:\n    for _ in range(2):\n        open('trained_again', 'w')\nexcept OSError:\n    pass",
+        "try:\n    while 1:\n        open('trained_again', 'w')\nexcept OSError:\n    pass",
     ],
 )
 def test_every_kind_of_work_is_left_out(work: str, here: Path) -> None:
@@ -231,6 +231,16 @@ def test_a_script_does_not_see_our_command_line(
     )
 
     assert build("train.py:make").in_features == 3
+
+
+def test_what_builds_up_a_needed_value_is_kept(here: Path) -> None:
+    (here / "train.py").write_text(
+        "from torch import nn\nlayers = []\nlayers.append(nn.ReLU())\n"
+        "def make():\n    return nn.Sequential(*layers)\n"
+        "for _ in range(2):\n    open('trained_again', 'w')\n"
+    )
+
+    assert len(build("train.py:make")) == 1
 
 
 def test_a_slice_that_fails_says_why(here: Path) -> None:
