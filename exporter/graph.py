@@ -188,7 +188,7 @@ def node_origin(node: torch.fx.Node, root: Path | None = None) -> Origin:
 
 
 def _copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Copy the graph and its sub-graphs, sharing every tensor."""
+    """Copy the graph and its sub-graphs, sharing every tensor and keeping every name."""
     memo: dict[int, Any] = {}
     for tensor in (*module.parameters(), *module.buffers()):
         memo[id(tensor)] = tensor
@@ -196,7 +196,15 @@ def _copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         for value in vars(child).values():
             if isinstance(value, torch.Tensor):
                 memo[id(value)] = value
-    return copy.deepcopy(module, memo)
+    twin = copy.deepcopy(module, memo)
+    # Copying renames nodes that are called like a Python builtin (`input`), which
+    # torch.export allows; the signature and `Graph.input_nodes` go by these names.
+    for ours, theirs in zip(module.modules(), twin.modules(), strict=True):
+        if isinstance(ours, torch.fx.GraphModule) and isinstance(theirs, torch.fx.GraphModule):
+            for node, copied in zip(ours.graph.nodes, theirs.graph.nodes, strict=True):
+                copied.name = node.name
+            theirs.recompile()
+    return twin
 
 
 class _Recorder(torch.fx.Interpreter):

@@ -6,8 +6,7 @@ them to disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...errors import ConversionError
@@ -15,7 +14,7 @@ from ...exporter.graph import Graph
 from ..base import Unsupported
 from . import torchlib
 from .border import cast_outputs, clean, name_border, name_dims, separate_outputs
-from .prepare import decomposed, lacking, prepared, registry
+from .prepare import decomposed, lacking, prepared, registry, translation_errors
 from .translations import custom_translations
 from .weights import share_weights, store_transposed
 
@@ -52,40 +51,23 @@ def _translate(program: ExportedProgram, opset: int) -> ir.Model:
     if not torchlib.fast_path_available():
         return _translate_publicly(program, opset)
     if not lacking(program, opset):
-        with _translation_errors():
+        with translation_errors():
             model = torchlib.translate(program, registry(opset), opset)
         if model is not None:
             return model
         return _translate_publicly(program, opset)
-    with _translation_errors():
-        retraced = decomposed(program, opset)
+    retraced = decomposed(program, opset)
     if missing := lacking(retraced, opset):
         raise _cannot_express(missing)
-    with _translation_errors():
+    with translation_errors():
         model = torchlib.translate(retraced, registry(opset), opset)
     return model if model is not None else _translate_publicly(program, opset)
 
 
 def _translate_publicly(program: ExportedProgram, opset: int) -> ir.Model:
-    with _translation_errors():
+    with translation_errors():
         model: ir.Model = torchlib.export_public(program, custom_translations(), opset).model
     return model
-
-
-@contextmanager
-def _translation_errors() -> Iterator[None]:
-    """torch raises anything here; tell the innermost cause."""
-    try:
-        yield
-    except Exception as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        text = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-        raise ConversionError(
-            f"torch's ONNX translation failed: {text}",
-            hint="rewriting the operation that the message names may help; -v shows the trace",
-        ) from error
 
 
 def _cannot_express(operators: Iterable[Unsupported]) -> ConversionError:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ...errors import ConversionError
 from ...exporter.graph import Graph, node_origin
 from ...exporter.inplace import is_mutating
 from ...exporter.legalize import legalize
@@ -18,7 +20,14 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["decomposed", "find_unsupported", "lacking", "prepared", "registry"]
+__all__ = [
+    "decomposed",
+    "find_unsupported",
+    "lacking",
+    "prepared",
+    "registry",
+    "translation_errors",
+]
 
 
 @cache
@@ -34,12 +43,34 @@ def prepared(graph: Graph, opset: int) -> ExportedProgram:
     return _legalized(program, opset)
 
 
+@contextmanager
+def translation_errors() -> Iterator[None]:
+    """torch raises anything here; tell the innermost cause."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        text = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+        raise ConversionError(
+            f"torch's ONNX translation failed: {text}",
+            hint="rewriting the operation that the message names may help; -v shows the trace",
+        ) from error
+
+
 def decomposed(program: ExportedProgram, opset: int) -> ExportedProgram:
-    """`program` retraced with torch's decompositions of all that has no translation, legalised."""
+    """`program` retraced with torch's decompositions of all that has no translation, legalised.
+
+    Raises:
+        ConversionError: torch cannot retrace it.
+    """
     wrong = {
         node.target for node in program.graph.nodes if node.op == "call_function" and fault(node)
     }
-    return _legalized(program.run_decompositions(_decompositions(opset, wrong)), opset)
+    with translation_errors():
+        retraced = program.run_decompositions(_decompositions(opset, wrong))
+    return _legalized(retraced, opset)
 
 
 def find_unsupported(graph: Graph, opset: int) -> list[Unsupported]:

@@ -160,14 +160,16 @@ def _header(value: ir.Value) -> Any:
     return onnx.TensorProto(
         name=value.name,
         data_type=int(tensor.dtype),
-        dims=[int(size) for size in tensor.shape],  # type: ignore[arg-type]
+        dims=[int(size) for size in tensor.shape],
     )
 
 
 def _chunks(tensor: Any) -> Iterator[Any]:
     """The tensor's bytes in row-major little-endian order, a few megabytes at a time."""
+    import torch
+
     raw = getattr(tensor, "raw", None)
-    if raw.__class__.__module__.partition(".")[0] == "torch" and raw.element_size():
+    if isinstance(raw, torch.Tensor):
         yield from _torch_chunks(raw)
     else:
         yield from _views(memoryview(tensor.tobytes()))

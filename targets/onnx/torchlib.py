@@ -272,7 +272,7 @@ def _scalars(node: Node) -> Iterator[tuple[int | str, Any]]:
         where: int | str = entry.name if entry.name in node.kwargs else index
         if isinstance(where, int) and where >= len(node.args):
             continue
-        item = node.kwargs[where] if isinstance(where, str) else node.args[where]
+        item: Any = node.kwargs[where] if isinstance(where, str) else node.args[where]
         value = item.meta.get("val") if hasattr(item, "meta") else item
         if isinstance(value, (int, float)) or type(value).__name__ in ("SymInt", "SymFloat"):
             yield where, value
@@ -283,7 +283,8 @@ def _faked_sizes() -> Iterator[None]:
     """As torch's exporter does: sizes 0 and 1 are ordinary sizes."""
     from torch.fx.experimental import _config
 
-    with _config.patch(backed_size_oblivious=True):
+    config: Any = _config
+    with config.patch(backed_size_oblivious=True):
         yield
 
 
