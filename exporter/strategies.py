@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from ..errors import ConversionError
 from .graph import Attempt
+from .rewrites.pooling import ceil_mode_without_guards
 from .rewrites.recurrent import whole_recurrent_operators
 from .signature import Dim
 
@@ -53,7 +54,12 @@ def try_strategies(
     for strategy, run in _strategies(module):
         start = time.perf_counter()
         try:
-            with _quiet(), torch.no_grad(), whole_recurrent_operators():
+            with (
+                _quiet(),
+                torch.no_grad(),
+                whole_recurrent_operators(),
+                ceil_mode_without_guards(),
+            ):
                 program = run(module, args, kwargs, dynamic_shapes)
         except Exception as error:  # noqa: BLE001  kept, and told if no strategy works
             errors.append(error)

@@ -116,6 +116,18 @@ def test_time_axis_of_recurrent_layers_stays_dynamic(kind):
         assert torch.equal(graph.run({"x": longer})["output_0"], module(longer))
 
 
+@pytest.mark.parametrize("kernel", [(2, 2), (3, 2), (3, 3)])
+@pytest.mark.parametrize("kind", [nn.MaxPool2d, nn.AvgPool2d])
+def test_ceil_mode_pooling_keeps_a_dynamic_image_size(kind, kernel):
+    module = kind(*kernel, ceil_mode=True)
+    graph = captured(module, torch.randn(1, 2, 15, 16), dynamic=["input.2=h:5..64"]).graph
+    for size in range(5, 20):
+        image = torch.randn(1, 2, size, 16)
+        assert torch.equal(graph.run({"input": image})["output_0"], module(image))
+        dim = graph.outputs[0].shape[2]
+        assert isinstance(dim, Dim)
+
+
 class Fixed(nn.Module):
     def forward(self, x):
         return x.reshape(2, -1)
