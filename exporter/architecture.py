@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from ..errors import UsageError
-from .locating import Spec, locate, parse, raised_at
+from .locating import locate
+from .spec import Spec, parse, raised_at
 
 __all__ = ["Architecture", "FactoryError", "build", "default_inputs"]
 
@@ -51,7 +52,7 @@ class Architecture:
     def is_instance(self) -> bool:
         return isinstance(self.target, nn.Module)
 
-    def build(self, device: str = "cpu") -> nn.Module:
+    def build(self, device: str = "cpu", *, seed: int = 0) -> nn.Module:
         if isinstance(self.target, nn.Module):
             if self.spec.called:
                 raise UsageError(
@@ -60,7 +61,7 @@ class Architecture:
                 )
             return self.target
         with torch.random.fork_rng(devices=[]), _quiet_device(device):
-            torch.manual_seed(0)
+            torch.manual_seed(seed)
             built = self._call()
         if not isinstance(built, nn.Module):
             raise UsageError(

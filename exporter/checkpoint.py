@@ -8,6 +8,7 @@ safe by default: nothing in the file is executed unless the caller trusts it.
 from __future__ import annotations
 
 import pickle
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -345,7 +346,11 @@ def _find_module(root: Any) -> tuple[nn.Module | None, str]:
 
 
 def _qualified(module: nn.Module) -> str:
-    return f"{type(module).__module__}.{type(module).__qualname__}"
+    """The class's name; `file.py:Class` where `--model` gave the class from a file."""
+    place, name = type(module).__module__, type(module).__qualname__
+    if place.startswith("_isomorph_"):
+        return f"{Path(str(sys.modules[place].__file__)).name}:{name}"
+    return f"{place}.{name}"
 
 
 def _from_state(

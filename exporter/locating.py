@@ -1,22 +1,14 @@
-"""Find what an architecture specification names, without calling it.
-
-Arguments are literals read with `ast.literal_eval`; nothing is evaluated.
-"""
+"""Find what an architecture specification names, without calling it."""
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import difflib
 import functools
-import hashlib
 import importlib
 import inspect
-import re
 import sys
-import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,73 +16,10 @@ from typing import Any
 from torch import nn
 
 from ..errors import UsageError
-from .script_slice import ScriptSlice, needed_by
+from .script import importable, run_file
+from .spec import Spec, raised_at
 
-__all__ = ["Located", "Spec", "locate", "parse", "raised_at"]
-
-_FORMS = (
-    "write it as package.module:callable, path/to/file.py:callable, torchvision:NAME or "
-    "timm:NAME, with literal arguments where needed: file.py:Net(width=64)"
-)
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A parsed specification: where to look, what to take, what to call it with."""
-
-    text: str
-    place: str
-    name: str
-    args: tuple[Any, ...] = ()
-    kwargs: tuple[tuple[str, Any], ...] = ()
-    called: bool = False
-
-    @property
-    def is_file(self) -> bool:
-        return self.place.endswith(".py")
-
-    @property
-    def is_library(self) -> bool:
-        return self.place in ("torchvision", "timm")
-
-
-def parse(text: str) -> Spec:
-    """Read a specification.
-
-    Raises:
-        UsageError: it has none of the four forms, or an argument is no literal.
-    """
-    body, brace, rest = text.partition("(")
-    place, colon, name = body.strip().rpartition(":")
-    name = name.strip()
-    if not colon or not place or not name:
-        raise UsageError(f"--model {text}: not an architecture", hint=_FORMS)
-    if not brace:
-        return Spec(text, place, name)
-    args, kwargs = _literal_arguments(text, brace + rest)
-    return Spec(text, place, name, args, kwargs, called=True)
-
-
-def _literal_arguments(text: str, call: str) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
-    try:
-        tree = ast.parse(f"f{call.strip()}", mode="eval").body
-    except (SyntaxError, ValueError) as error:
-        raise UsageError(
-            f"--model {text}: the arguments cannot be read ({error})",
-            hint="arguments are literals: callable(width=64, act='relu')",
-        ) from error
-    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
-        raise UsageError(f"--model {text}: not a single call", hint=_FORMS)
-    try:
-        args = tuple(ast.literal_eval(argument) for argument in tree.args)
-        kwargs = tuple((k.arg or "", ast.literal_eval(k.value)) for k in tree.keywords)
-    except ValueError as error:
-        raise UsageError(
-            f"--model {text}: an argument is not a literal",
-            hint="numbers, strings, None, True, False and tuples, lists or dicts of them; for "
-            "more, write a function without arguments and name that",
-        ) from error
-    return args, kwargs
+__all__ = ["Located", "locate"]
 
 
 @dataclass(frozen=True)
@@ -118,7 +47,7 @@ def locate(spec: Spec) -> Located:
 
 
 def _from_package(spec: Spec) -> Located:
-    with _importable(Path.cwd()):
+    with importable(Path.cwd()):
         try:
             module = importlib.import_module(spec.place)
         except ModuleNotFoundError as error:
@@ -262,106 +191,5 @@ def _from_file(spec: Spec) -> Located:
             f"--model {spec.text}: {path} does not exist",
             hint="the path is relative to the current directory",
         )
-    path = path.resolve()
-    try:
-        source = path.read_bytes()
-        part = needed_by(source.decode("utf-8-sig"), spec.name.partition(".")[0])
-    except (SyntaxError, ValueError) as error:
-        raise UsageError(
-            f"--model {spec.text}: {path.name} is not valid Python: {error}",
-            hint="name a .py file that imports",
-        ) from error
-    module = _execute(path, source, part, spec)
-    target = _attribute(module, spec)
-    notes = (
-        (
-            f"{path.name} trains when run as a whole: only the definitions that {spec.name} "
-            f"needs were executed (skipped line {', '.join(map(str, part.skipped[:6]))})",
-        )
-        if part.partial
-        else ()
-    )
-    return Located(target, module, notes)
-
-
-def _execute(path: Path, source: bytes, part: ScriptSlice, spec: Spec) -> types.ModuleType:
-    """Run the file, or its slice, as a module of a name nobody else uses."""
-    digest = hashlib.sha256(str(path).encode() + source).hexdigest()[:12]
-    stem = re.sub(r"\W", "_", path.stem)
-    name = f"_isomorph_{stem}_{digest}"
-    if name in sys.modules and hasattr(sys.modules[name], spec.name.partition(".")[0]):
-        return sys.modules[name]
-    module = types.ModuleType(name)
-    module.__file__ = str(path)
-    sys.modules[name] = module
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        with _importable(Path.cwd()), _arguments_of(path):
-            exec(compile(part.tree, str(path), "exec"), module.__dict__)
-    except UsageError:
-        raise
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise _script_failed(path, part, spec, error) from error
-    return module
-
-
-def _script_failed(path: Path, part: ScriptSlice, spec: Spec, error: BaseException) -> UsageError:
-    shown = f"{type(error).__name__}: {error}{raised_at(error)}"
-    if part.partial:
-        return UsageError(
-            f"--model {spec.text}: {path.name} trains when imported, so only the definitions that "
-            f"{spec.name} needs were executed, and that failed: {shown}",
-            hint="move the training under `if __name__ == '__main__':`, or the model into a file "
-            "of its own",
-        )
-    return UsageError(
-        f"--model {spec.text}: running {path.name} raised {shown}",
-        hint="the file must run without arguments; put scripts under `if __name__ == '__main__':`",
-    )
-
-
-@contextlib.contextmanager
-def _arguments_of(path: Path) -> Iterator[None]:
-    """A script that reads its command line must not see Isomorph's."""
-    before = sys.argv
-    sys.argv = [str(path)]
-    try:
-        yield
-    finally:
-        sys.argv = before
-
-
-@contextlib.contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    """The current directory on sys.path, as `python -m` has it; it stays for late imports."""
-    if str(folder) not in sys.path and "" not in sys.path:
-        sys.path.insert(0, str(folder))
-    yield
-
-
-def raised_at(error: BaseException) -> str:
-    """` (file:line)` of the innermost frame that raised, outside this folder; else empty."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).parent != Path(__file__).parent
-    ]
-    if not frames:
-        return ""
-    return f" ({_shown_path(frames[-1].filename)}:{frames[-1].lineno})"
-
-
-def _shown_path(name: str) -> str:
-    path = Path(name)
-    try:
-        return path.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        parts = path.parts
-        return (
-            "/".join(parts[parts.index("site-packages") + 1 :])
-            if ("site-packages" in parts)
-            else path.name
-        )
+    module, notes = run_file(path.resolve(), spec)
+    return Located(_attribute(module, spec), module, notes)

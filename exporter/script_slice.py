@@ -40,17 +40,18 @@ class ScriptSlice:
     skipped: tuple[int, ...] = ()
 
 
-def needed_by(source: str, name: str) -> ScriptSlice:
+def needed_by(source: str, name: str, *, always: bool = False) -> ScriptSlice:
     """The statements of `source` that defining `name` takes.
 
-    The whole file is returned where its top level does no work of its own.
+    The whole file is returned where its top level does no work of its own, unless
+    `always` asks for the part.
 
     Raises:
         SyntaxError: the source is not Python.
     """
     tree = ast.parse(source)
     own = _OwnNames.of(tree)
-    if not any(_does_work(statement, own) for statement in tree.body):
+    if not always and not any(_does_work(statement, own) for statement in tree.body):
         return ScriptSlice(tree, partial=False)
     kept = _closure(tree.body, name)
     body: list[ast.stmt] = []

@@ -10,20 +10,27 @@ on the CPU.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from ..errors import InputFileError
 from .matching import Candidate, Fit, best_fits
+from .randomness import RandomTracker, redrawn
 
 __all__ = ["Filled", "fill"]
 
 _SHOWN = 8
 _EXCUSED = "num_batches_tracked"
+
+
+class Builder(Protocol):
+    """Builds a module on "cpu" or "meta"; `seed` is the random generator's."""
+
+    def __call__(self, device: str, *, seed: int = 0) -> nn.Module: ...
 
 
 @dataclass(frozen=True)
@@ -34,18 +41,17 @@ class Filled:
     notes: tuple[str, ...]
 
 
-def fill(
-    build: Callable[[str], nn.Module], found: list[Candidate], *, source: str, spec: str
-) -> Filled:
+def fill(build: Builder, found: list[Candidate], *, source: str, spec: str) -> Filled:
     """Build a module and give it the weights of the candidate that fits it best.
 
     Args:
-        build: makes the module on the device it is given ("meta" or "cpu").
+        build: makes the module on the device it is given ("meta" or "cpu"), under `seed`.
         found: state_dicts from the file, most likely first.
         source, spec: the file and the architecture, for messages.
 
     Raises:
-        InputFileError: no candidate fits; lists missing, unexpected and mis-shaped keys.
+        InputFileError: no candidate fits (lists missing, unexpected and mis-shaped keys),
+            or values drawn at random are not in the file.
         UsageError: the factory raises on the CPU too.
     """
     before = _meta_tensors()
@@ -55,10 +61,24 @@ def fill(
         del module
         if not _left_on_meta(before):
             return filled
-    return _fill(build("cpu"), found, source, spec)
+    return _fill_on_cpu(build, found, source, spec)
 
 
-def _build_on_meta(build: Callable[[str], nn.Module]) -> nn.Module | None:
+def _fill_on_cpu(build: Builder, found: list[Candidate], source: str, spec: str) -> Filled:
+    with RandomTracker() as tracker:
+        module = build("cpu")
+    filled = _fill(module, found, source, spec)
+    lost = redrawn(module, tracker, lambda: build("cpu", seed=1))
+    if lost:
+        raise InputFileError(
+            f"{source} does not hold {', '.join(lost[:_SHOWN])}, which {spec} draws at random "
+            "when it is built: the trained values are lost",
+            hint="make them persistent buffers and save again, or seed the generator in the code",
+        )
+    return filled
+
+
+def _build_on_meta(build: Builder) -> nn.Module | None:
     """The module without memory, or None where its code cannot be built so."""
     try:
         return build("meta")

@@ -72,6 +72,18 @@ class Listed(nn.Module):
         return x
 
 
+class Projected(nn.Module):
+    def __init__(self, seeded):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        generator = torch.Generator().manual_seed(7) if seeded else None
+        projection = torch.randn(4, 4, generator=generator) * 2
+        self.register_buffer("projection", projection, persistent=False)
+
+    def forward(self, x):
+        return self.linear(x) @ self.projection
+
+
 class Normed(nn.Module):
     def __init__(self, old=True):
         super().__init__()
@@ -332,6 +344,17 @@ def test_a_factory_that_reads_values_is_built_on_the_cpu(networks: Any) -> None:
     torch.save(module.state_dict(), "model.pt")
 
     assert same(load_checkpoint("model.pt", model="networks:Listed").module, module, 2, 2)
+
+
+def test_random_values_that_were_not_saved_are_never_drawn_anew(networks: Any) -> None:
+    seeded = networks.Projected(seeded=True).eval()
+    torch.save(seeded.state_dict(), "model.pt")
+
+    with pytest.raises(InputFileError, match="does not hold projection"):
+        load_checkpoint("model.pt", model="networks:Projected(seeded=False)")
+    loaded = load_checkpoint("model.pt", model="networks:Projected(seeded=True)")
+
+    assert same(loaded.module, seeded, 2, 4)
 
 
 def test_counters_missing_in_old_files_are_excused_and_noted(net: nn.Module) -> None:
