@@ -254,6 +254,8 @@ def _report(
         for spec in graph.outputs
     )
     verdict = over_outputs([output.verdict for output in outputs])
+    if not reference.capture.passed:
+        verdict = "fail"
     notes = list(reference.notes)
     if reference.tolerance_reason is not None:
         notes.append(
@@ -329,6 +331,8 @@ def _case_reports(findings: Sequence[_Finding]) -> Iterator[CaseReport]:
 
 def _reason(verdict: Verdict, outputs: Sequence[OutputReport], reference: Reference) -> str:
     """One sentence that names the worst output."""
+    if reference.capture.reason is not None:
+        return reference.capture.reason
     if not outputs:
         return "the model has no output to compare"
     if verdict != "pass":
