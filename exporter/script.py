@@ -120,6 +120,11 @@ def _script_failed(path: Path, part: ScriptSlice, spec: Spec, error: BaseExcepti
             hint="move the training under `if __name__ == '__main__':`, or the model into a file "
             "of its own",
         )
+    if isinstance(error, ModuleNotFoundError):
+        return UsageError(
+            f"--model {spec.text}: running {path.name} raised {shown}",
+            hint=f"install {error.name}, or run where it can be imported (PYTHONPATH)",
+        )
     return UsageError(
         f"--model {spec.text}: running {path.name} raised {shown}",
         hint="the file must run without arguments; put scripts under `if __name__ == '__main__':`",
