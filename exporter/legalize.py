@@ -41,6 +41,7 @@ def legalize(program: ExportedProgram, supported: Supported) -> bool:
     """
     graph = program.graph_module.graph
     functionalize(graph)
+    graph.eliminate_dead_code()  # results that nothing reads would hold rules back
     calls = [node for node in graph.nodes if node.op == "call_function"]
     functional = not any(map(is_mutating, calls))
     if functional:

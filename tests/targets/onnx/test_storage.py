@@ -1,0 +1,154 @@
+"""Weights on disk: streamed, shared, hashed; whatever their layout."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from isomorph.errors import DestinationError
+from isomorph.targets.onnx import storage
+from torch import Tensor, nn
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(500, 32)
+        self.head = nn.Linear(32, 500, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        hidden: Tensor = self.head(self.embedding(ids))
+        return hidden
+
+
+class Layouts(nn.Module):
+    """Weights that are not contiguous, and of dtypes that protobuf stores in odd ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turned", torch.randn(40, 30).t())
+        self.register_buffer("spread", torch.randn(30, 1).expand(30, 40))
+        self.register_buffer("sliced", torch.randn(30, 80)[:, ::2])
+        self.register_buffer("flags", torch.rand(30, 40) > 0.5)
+        self.register_buffer("halves", torch.randn(30, 40).half())
+        self.register_buffer("numbers", torch.arange(1200).reshape(30, 40))
+        self.register_buffer("empty", torch.zeros(0, 40))
+
+    def forward(self, x: Tensor) -> Any:
+        x = x + self.turned + self.spread + self.sliced + self.halves.float() + self.numbers
+        return torch.where(self.flags, x, -x), torch.cat([x, self.empty])
+
+
+IDS = torch.tensor([[1, 2, 49]])
+
+
+@pytest.mark.parametrize("where", ["never", "always"])
+def test_file_loads_and_computes(where: str, write: Any) -> None:
+    x = torch.randn(30, 40)
+
+    written = write(Layouts(), x, external_data=where)
+
+    written.assert_computes((x,))
+    onnx.checker.check_model(str(written.path), full_check=True)
+    assert len(written.artifact.files) == (2 if where == "always" else 1)
+
+
+@pytest.mark.parametrize("where", ["never", "always"])
+def test_hashes_are_those_of_the_files(where: str, write: Any) -> None:
+    artifact = write(Tied(), IDS, external_data=where).artifact
+
+    assert set(artifact.hashes) == set(artifact.files)
+    for path, digest in artifact.hashes.items():
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+
+
+@pytest.mark.parametrize("where", ["never", "always"])
+def test_tied_weight_is_stored_once(where: str, write: Any) -> None:
+    written = write(Tied(), IDS, external_data=where)
+
+    size = sum(path.stat().st_size for path in written.artifact.files)
+    assert 500 * 32 * 4 <= size < 2 * 500 * 32 * 4
+    written.assert_computes((IDS,))
+
+
+def test_small_model_is_one_file(write: Any) -> None:
+    artifact = write(Tied(), IDS).artifact
+
+    assert artifact.files == (artifact.path,)
+
+
+def test_large_model_gets_external_data(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "INLINE_LIMIT", 1000)
+
+    artifact = write(Tied(), IDS).artifact
+
+    assert {path.name for path in artifact.files} == {"model.onnx", "model.onnx.data"}
+
+
+def test_external_data_begins_at_pages(write: Any) -> None:
+    artifact = write(Layouts(), torch.randn(30, 40), external_data="always").artifact
+
+    model = onnx.load(artifact.path, load_external_data=False)
+    offsets = [
+        int(entry.value)
+        for tensor in model.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "offset"
+    ]
+    assert offsets
+    assert all(offset % 4096 == 0 for offset in offsets)
+
+
+def test_linear_weight_is_stored_as_it_is_read(write: Any) -> None:
+    """No `Transpose` that would make the runtime copy every weight; ties excepted."""
+    x = torch.randn(2, 3, 64)
+    written = write(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)), x)
+
+    operators = [node.op_type for node in onnx.load(written.path).graph.node]
+    assert "Transpose" not in operators
+    written.assert_computes((x,))
+
+
+def test_convert_leaves_the_graph_and_its_weights_alone(write: Any) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    written = write(model, torch.randn(1, 3, 8, 8))
+    fingerprint = written.graph.fingerprint()
+
+    write(model, torch.randn(1, 3, 8, 8))
+    from isomorph.targets.onnx.target import OnnxOptions, OnnxTarget
+
+    OnnxTarget().convert(written.graph, OnnxOptions(), written.path.parent, "again")
+
+    assert written.graph.fingerprint() == fingerprint
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [(errno.ENOSPC, "no space"), (errno.EROFS, "read-only"), (errno.EACCES, "permission")],
+)
+def test_destination_that_fails_is_told_as_such(
+    code: int, reason: str, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Any, data: bytes) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(storage._HashingWriter, "write", fail)
+
+    with pytest.raises(DestinationError, match=reason):
+        write(Tied(), IDS)
+
+
+def test_missing_directory_is_a_destination_error(write: Any, tmp_path: Path) -> None:
+    write._directory = tmp_path / "absent"
+
+    with pytest.raises(DestinationError):
+        write(Tied(), IDS)
