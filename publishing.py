@@ -29,6 +29,7 @@ _REASONS = {
     errno.EACCES: ("permission is denied", "change the folder's permissions, or use -o"),
     errno.EPERM: ("permission is denied", "change the folder's permissions, or use -o"),
     errno.ENOTDIR: ("a part of the path is a file", "choose another path with -o"),
+    errno.ENOENT: ("its folder cannot be made", "choose another folder with -o"),
     errno.EEXIST: ("a part of the path is a file", "choose another path with -o"),
     errno.EISDIR: ("it is a directory", "choose a file name with -o"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one with -o"),

@@ -120,6 +120,9 @@ def export(
     clock = _Clock(progress or Silent())
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
     plans = _plans(source, formats, output, options)
+    if validate:
+        for plan in plans:
+            _demand_devices(plan.target, devices)
     with ExitStack() as stack:
         stagings = [stack.enter_context(Staging(plan.destination)) for plan in plans]
         opened = open_source(source, request, clock)
@@ -180,6 +183,30 @@ def _plans(
             )
         )
     return plans
+
+
+def _demand_devices(target: Target, devices: Sequence[str]) -> None:
+    """Fail before any work if the artifact could not be run where it is to be run."""
+    capability = target.capability()
+    for device in devices:
+        kind = device.partition(":")[0]
+        if kind in capability.devices:
+            continue
+        if not capability.runs:
+            raise MissingRequirementError(
+                f"{target.name} files cannot be run on this machine",
+                hint=f"{capability.remedy}; or write without checking: --no-validate",
+            )
+        known = [*capability.devices, *capability.device_remedies]
+        if kind not in known:
+            raise UsageError(
+                f"the format {target.name} does not know the device {device!r}",
+                hint=f"choose from {', '.join(known)}",
+            )
+        raise MissingRequirementError(
+            f"{target.name} has no {kind} on this machine, only {', '.join(capability.devices)}",
+            hint=capability.device_remedies[kind],
+        )
 
 
 def _destination(source: Any, target: Target, output: str | Path | None, several: bool) -> Path:

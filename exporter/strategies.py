@@ -7,6 +7,7 @@ one is told in the user's words, with torch's suggestions translated.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import re
@@ -43,12 +44,12 @@ def try_strategies(
     Raises:
         ConversionError: no strategy works; says why and what to change.
     """
-    shapes = torch.export.ShapesCollection()
     torch_dims = _torch_dims(axes)
-    for name, leaf in zip(names, leaves, strict=True):
-        if isinstance(leaf, torch.Tensor) and axes.get(name):
-            shapes[leaf] = {axis: torch_dims[dim.name] for axis, dim in axes[name].items()}
-    dynamic_shapes = shapes.dynamic_shapes(module, args, kwargs) if torch_dims else None
+    free = {
+        id(leaf): {axis: torch_dims[dim.name] for axis, dim in axes[name].items()}
+        for name, leaf in zip(names, leaves, strict=True)
+        if isinstance(leaf, torch.Tensor) and axes.get(name)
+    }
     attempts: list[Attempt] = []
     errors: list[BaseException] = []
     for strategy, run in _strategies(module):
@@ -60,7 +61,7 @@ def try_strategies(
                 whole_recurrent_operators(),
                 ceil_mode_without_guards(),
             ):
-                program = run(module, args, kwargs, dynamic_shapes)
+                program = run(module, args, kwargs, free)
         except Exception as error:  # noqa: BLE001  kept, and told if no strategy works
             errors.append(error)
             attempts.append(Attempt(strategy, time.perf_counter() - start, first_line(error)))
@@ -70,46 +71,54 @@ def try_strategies(
     raise _capture_error(attempts, errors)
 
 
-_Strategy = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], ExportedProgram]
+AxisMap = Mapping[int, Mapping[int, Any]]
+_Strategy = Callable[[Any, tuple[Any, ...], dict[str, Any], AxisMap], ExportedProgram]
 
 
 def _strategies(module: torch.nn.Module) -> list[tuple[str, _Strategy]]:
     if isinstance(module, torch.jit.ScriptModule):
         return [("torchscript", _from_torchscript)]
     return [
-        ("torch.export", lambda m, a, k, d: torch.export.export(m, a, k, dynamic_shapes=d)),
-        (
-            "torch.export strict",
-            lambda m, a, k, d: torch.export.export(m, a, k, dynamic_shapes=d, strict=True),
-        ),
+        ("torch.export", functools.partial(_trace, strict=False)),
+        ("torch.export strict", functools.partial(_trace, strict=True)),
     ]
 
 
-def _from_torchscript(
-    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+def _trace(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axes: AxisMap, *, strict: bool
 ) -> ExportedProgram:
-    """TorchScript has no public way into torch.export; this is torch's own converter."""
+    shapes = _dynamic_shapes(module, args, kwargs, axes)
+    return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=strict)
+
+
+def _from_torchscript(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axes: AxisMap
+) -> ExportedProgram:
+    """TorchScript has no public way into torch.export; this is torch's own converter.
+
+    What it makes has free sizes of its own choosing, so it is traced once more with ours.
+    """
     from torch._export.converter import TS2EPConverter
 
     names = [argument.name for argument in module.forward.schema.arguments[1:]]
     ordered = (*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs))
-    program = TS2EPConverter(module, ordered, {}).convert()
-    if dynamic_shapes:
-        shapes = torch.export.ShapesCollection()
-        given = [v for v in pytree.tree_leaves(ordered) if isinstance(v, torch.Tensor)]
-        wanted = pytree.tree_leaves(dynamic_shapes, is_leaf=lambda v: v is None or _is_axis_map(v))
-        for tensor, axes in zip(given, wanted, strict=True):
-            if axes:
-                shapes[tensor] = axes
-        inner = program.module()
-        return torch.export.export(
-            inner, ordered, dynamic_shapes=shapes.dynamic_shapes(inner, ordered)
-        )
-    return program
+    converted = TS2EPConverter(module, ordered, {}).convert().module()
+    return torch.export.export(
+        converted, ordered, dynamic_shapes=_dynamic_shapes(converted, ordered, {}, axes)
+    )
 
 
-def _is_axis_map(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(key, int) for key in value)
+def _dynamic_shapes(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axes: AxisMap
+) -> Any:
+    """torch.export's `dynamic_shapes` for the tensors (by identity) that have free axes."""
+    if not axes:
+        return None
+    shapes = torch.export.ShapesCollection()
+    for leaf in pytree.tree_leaves((args, kwargs)):
+        if id(leaf) in axes:
+            shapes[leaf] = axes[id(leaf)]
+    return shapes.dynamic_shapes(module, args, kwargs)
 
 
 def _torch_dims(axes: Mapping[str, Mapping[int, Dim]]) -> dict[str, Any]:

@@ -61,7 +61,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Capability:
-    """What this machine can do with a target; `remedy` is the command that brings what lacks."""
+    """What this machine can do with a target.
+
+    `remedy` is the command that brings what lacks, `device_remedies` what brings
+    a device that is not among `devices`.
+    """
 
     installed: bool
     version: str | None
@@ -69,6 +73,7 @@ class Capability:
     runs: bool
     devices: tuple[str, ...] = ()
     remedy: str | None = None
+    device_remedies: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

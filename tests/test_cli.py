@@ -165,6 +165,7 @@ def test_a_factory_that_cannot_be_used_is_exit_2(spec, told, invoke, checkpoint,
         (("--precision", "fp12"), "fp12"),
         (("--no-validate", "--require", "executed"), "--require"),
         (("-o", "net.xyz"), ".onnx"),
+        (("--device", "abacus"), "abacus"),
     ],
 )
 def test_a_request_that_does_not_fit_is_exit_2(changes, told, good, invoke, tmp_path, monkeypatch):
@@ -220,6 +221,17 @@ def test_a_full_destination_is_exit_7_and_the_old_artifact_survives(good, tmp_pa
     assert done.returncode == 7, done.stderr
     assert old.read_bytes() == b"the old artifact"
     assert names(tmp_path) == ["net.onnx"]
+
+
+def test_a_destination_that_cannot_be_made_is_exit_7(good, invoke):
+    assert invoke(*good, "-o", "/proc/no/such/net.onnx").code == 7
+
+
+def test_a_device_that_is_not_there_is_exit_6_before_any_work(good, invoke, tmp_path):
+    done = invoke(*good[:-1], "--device", "cuda", "-o", tmp_path / "net.onnx")
+    assert done.code == 6
+    assert "onnx-cuda" in done.stderr
+    assert "load the checkpoint" not in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["OnnxOptions", "OnnxTarget"]
 
 _REMEDY = 'pip install "isomorph[onnx]"'
+_CUDA_REMEDY = (
+    "run: pip uninstall onnxruntime; "
+    'pip install "isomorph[onnx-cuda]" (the two wheels overwrite each other)'
+)
 _BUILDERS = ("onnx", "onnx_ir", "onnxscript")
 _OPSETS = range(18, 24)
 
@@ -74,6 +78,7 @@ class OnnxTarget:
             runs=runtime is not None,
             devices=devices,
             remedy=None if complete else _REMEDY,
+            device_remedies={} if "cuda" in devices else {"cuda": _CUDA_REMEDY},
         )
 
     def check(self, graph: Graph) -> list[Unsupported]:
