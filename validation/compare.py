@@ -108,9 +108,9 @@ def nonfinite_codes(values: Array) -> NDArray[np.int8]:
     return codes
 
 
-def nonfinite_mismatches(values: Array, codes: NDArray[np.int8]) -> int:
-    """Number of elements whose kind (finite, NaN, +Inf, -Inf) is not what `codes` says."""
-    return int(np.count_nonzero(nonfinite_codes(values) != codes))
+def nonfinite_mismatches(values: Array, codes: NDArray[np.int8] | None) -> int:
+    """Number of elements whose kind (finite, NaN, +Inf, -Inf) differs; no codes: all finite."""
+    return int(np.count_nonzero(nonfinite_codes(values) != (0 if codes is None else codes)))
 
 
 def discrete_mismatches(

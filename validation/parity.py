@@ -16,7 +16,7 @@ from ..progress import Progress, Silent
 from ..targets.base import Evidence, Session
 from .arrays import dtype_name, to_numpy
 from .cases import Case
-from .compare import Errors, discrete_mismatches, errors_of, nonfinite_codes
+from .compare import Errors, discrete_mismatches, errors_of, nonfinite_mismatches
 from .expected import Expected, Reference
 from .report.model import CaseReport, OutputReport, Report
 from .verdict import (
@@ -176,11 +176,9 @@ def _observe(
     if expected.codes is not None and not expected.intrinsic:
         reason = "the model itself overflows float32 here"
         return _Finding(case, spec.name, "unverified", reason)
-    codes = nonfinite_codes(value)
-    wrong = codes if expected.codes is None else codes != expected.codes
-    if wrong.any():
-        count = int(np.count_nonzero(wrong))
-        return fail(f"{count} of {value.size} elements are NaN or Inf on one side only", count)
+    wrong = nonfinite_mismatches(value, expected.codes)
+    if wrong:
+        return fail(f"{wrong} of {value.size} elements are NaN or Inf on one side only", wrong)
     if expected.codes is not None and (expected.codes == 1).any():
         return _Finding(case, spec.name, "unverified", "the model itself gives NaN here")
     return _Finding(case, spec.name, "pass", errors=errors_of(value, expected.truth))
