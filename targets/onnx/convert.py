@@ -14,7 +14,7 @@ from ...exporter.graph import Graph
 from ..base import Unsupported
 from . import torchlib
 from .border import cast_outputs, clean, name_border, name_dims, separate_outputs
-from .prepare import decomposed, lacking, prepared, registry, translation_errors
+from .prepare import decomposed, faulty, lacking, prepared, registry, translation_errors
 from .translations import custom_translations
 from .weights import share_weights, store_transposed
 
@@ -49,6 +49,8 @@ def to_onnx(graph: Graph, opset: int, *, optimize: bool) -> ir.Model:
 def _translate(program: ExportedProgram, opset: int) -> ir.Model:
     """Without a retrace if every operator has a translation, else with one."""
     if not torchlib.fast_path_available():
+        if wrong := faulty(program):
+            raise _cannot_express(wrong)
         return _translate_publicly(program, opset)
     if not lacking(program, opset):
         with translation_errors():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "decomposed",
+    "faulty",
     "find_unsupported",
     "lacking",
     "prepared",
@@ -81,6 +82,15 @@ def find_unsupported(graph: Graph, opset: int) -> list[Unsupported]:
     return lacking(program, opset)
 
 
+def faulty(program: ExportedProgram) -> list[Unsupported]:
+    """Operators of a program that torch's exporter would translate wrongly."""
+    return [
+        _unsupported(node, reason)
+        for node in program.graph.nodes
+        if node.op == "call_function" and (reason := fault(node))
+    ]
+
+
 def lacking(program: ExportedProgram, opset: int) -> list[Unsupported]:
     """Operators of a program that cannot be translated as they are."""
     found = []
@@ -89,14 +99,16 @@ def lacking(program: ExportedProgram, opset: int) -> list[Unsupported]:
             if node.op != "call_function":
                 continue
             reason = fault(node)
-            if not reason and is_mutating(node):
-                reason = "writes to a value that is read again"
-            if reason or not registry(opset).takes(node):
-                origin = node_origin(node)
-                found.append(
-                    Unsupported(_operator_name(node), origin.module, origin.location, reason)
-                )
+            if reason or is_mutating(node) or not registry(opset).takes(node):
+                found.append(_unsupported(node, reason))
     return found
+
+
+def _unsupported(node: Node, reason: str) -> Unsupported:
+    target: Any = node.target
+    name = str(target.name()) if hasattr(target, "name") else str(target)
+    origin = node_origin(node)
+    return Unsupported(name, origin.module, origin.location, reason)
 
 
 class _NoGraph:
@@ -109,10 +121,11 @@ def _legalized(program: ExportedProgram, opset: int) -> ExportedProgram:
     def supported(node: Node) -> bool:
         return registry(opset).takes(node) and not fault(node)
 
-    def unfaulted(node: Node) -> bool:
-        return not fault(node)
+    def unknown(_: Node) -> bool:
+        """Without a look into torch's registry every rule is applied; all are exact."""
+        return False
 
-    legalize(program, supported if torchlib.fast_path_available() else unfaulted)
+    legalize(program, supported if torchlib.fast_path_available() else unknown)
     _refresh_output_names(program)
     return program
 
@@ -174,8 +187,3 @@ def _decompositions(opset: int, wrong: set[Any]) -> dict[Any, Any]:
         for target, function in table.items()
         if hasattr(target, "_schema") and (target in wrong or not registry(opset).has(target))
     }
-
-
-def _operator_name(node: Node) -> str:
-    target: Any = node.target
-    return str(target.name()) if hasattr(target, "name") else str(target)
