@@ -35,10 +35,10 @@ def to_onnx(graph: Graph, opset: int, *, optimize: bool) -> ir.Model:
     model = _translate(prepared(graph, opset), opset)
     separate_outputs(model)
     cast_outputs(model, graph)
+    share_weights(model)
     if optimize:
         torchlib.optimize(model)
         store_transposed(model)
-    share_weights(model)
     separate_outputs(model)
     name_border(model, graph)
     name_dims(model, graph)

@@ -119,7 +119,8 @@ def test_dims_carry_the_users_names(write: Any) -> None:
 
 class Spectrum(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.fft.fft(x)
+        spectrum: Tensor = torch.fft.fft(x)
+        return spectrum
 
 
 def test_complex_output_is_refused_with_the_way_out(write: Any) -> None:
@@ -129,9 +130,9 @@ def test_complex_output_is_refused_with_the_way_out(write: Any) -> None:
 
 class Lgamma(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.lgamma(x) + torch.special.i0(x)
+        return torch.lgamma(x)
 
 
 def test_operator_without_translation_names_the_users_line(write: Any) -> None:
-    with pytest.raises(ConversionError, match=r"lgamma \(test_border\.py:\d+\)|test_border\.py"):
+    with pytest.raises(ConversionError, match=r"lgamma \(.*test_border\.py:\d+\)"):
         write(Lgamma(), torch.rand(3))

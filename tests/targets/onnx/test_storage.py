@@ -23,7 +23,8 @@ class Tied(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(500, 32)
         self.head = nn.Linear(32, 500, bias=False)
-        self.head.weight = self.embedding.weight
+        # Another parameter on the same memory: what loading a tied checkpoint leaves.
+        self.head.weight = nn.Parameter(self.embedding.weight.detach())
 
     def forward(self, ids: Tensor) -> Tensor:
         hidden: Tensor = self.head(self.embedding(ids))
@@ -44,8 +45,9 @@ class Layouts(nn.Module):
         self.register_buffer("empty", torch.zeros(0, 40))
 
     def forward(self, x: Tensor) -> Any:
-        x = x + self.turned + self.spread + self.sliced + self.halves.float() + self.numbers
-        return torch.where(self.flags, x, -x), torch.cat([x, self.empty])
+        turned, spread, sliced, flags, halves, numbers, empty = self.buffers()
+        x = x + turned + spread + sliced + halves.float() + numbers
+        return torch.where(flags, x, -x), torch.cat([x, empty])
 
 
 IDS = torch.tensor([[1, 2, 49]])
