@@ -74,7 +74,7 @@ def generate(
         seed: changes every random value.
 
     Raises:
-        UsageError: a sample lacks an input, or has another dtype or rank.
+        UsageError: a sample lacks an input, or has another dtype or shape.
     """
     for index, sample in enumerate(data):
         _check_sample(graph, sample, f"data sample {index}")
@@ -106,6 +106,13 @@ def _check_sample(graph: Graph, sample: Mapping[str, torch.Tensor], what: str) -
                 f"{what}: input {spec.name} is {dtype} with {value.dim()} axes, the model "
                 f"takes {spec.dtype} with {len(spec.shape)}"
             )
+        for axis, (size, wanted) in enumerate(zip(value.shape, spec.shape, strict=True)):
+            if isinstance(wanted, int) and size != wanted:
+                raise UsageError(
+                    f"{what}: axis {axis} of input {spec.name} has size {size}, the model was "
+                    f"captured with {wanted}",
+                    hint=f"let it vary with --dynamic {spec.name}.{axis}=NAME, or give other data",
+                )
 
 
 def _normal_cases(

@@ -280,7 +280,7 @@ def _method(reference: Reference) -> str:
 
 
 def _output_report(spec: TensorSpec, findings: Sequence[_Finding]) -> OutputReport:
-    verdict = over_cases([f.verdict for f in findings])
+    verdict = over_cases([(f.case.kind, f.verdict) for f in findings])
     worst = max(findings, key=lambda f: f.severity, default=None)
     ratios = [f.ratios for f in findings if f.ratios is not None]
     errors = [f.errors for f in findings if f.errors is not None]

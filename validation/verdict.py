@@ -22,6 +22,7 @@ from typing import Literal
 from .compare import Errors, Signal, pool_errors, pool_signals
 
 __all__ = [
+    "EXTREME_KINDS",
     "PEAK_LIMIT",
     "POOLED_BELOW",
     "RMS_LIMIT",
@@ -70,6 +71,9 @@ _SMALLEST = 2.0**-126
 # A case whose lanes differ by more than this share of the truth's RMS shows noise, not signal. Its
 # floor counts for itself alone: it must not hide faults in the other cases of its kind.
 NOISE_DOMINATED = 0.1
+
+# Kinds of cases whose values nobody feeds a model: what they alone pass says too little.
+EXTREME_KINDS = ("zeros", "large", "tiny")
 
 # Where float64 is impossible there is no truth and no measured floor: eager is compared with these
 # allowances for M (RMS); P (peak) gets 1.5 times as much, as in the rule. float32's corresponds to
@@ -192,15 +196,16 @@ def _ratios(errors: Errors, floor: Floor) -> Ratios:
     return Ratios(errors.peak / floor.peak, errors.rms / floor.rms)
 
 
-def over_cases(verdicts: Sequence[Verdict]) -> Verdict:
-    """One output's verdict: fail if a case failed, pass if any case earned it.
+def over_cases(verdicts: Sequence[tuple[str, Verdict]]) -> Verdict:
+    """One output's verdict from those of its cases, each with its kind.
 
-    A case may earn nothing (the eager model itself overflows on it); the report
-    names those cases.
+    Fail if a case failed; pass if a case of usual values earned it. A case may
+    earn nothing (the eager model itself overflows on it); the report names those.
     """
-    if "fail" in verdicts:
+    if any(verdict == "fail" for _, verdict in verdicts):
         return "fail"
-    return "pass" if "pass" in verdicts else "unverified"
+    earned = any(v == "pass" for kind, v in verdicts if kind not in EXTREME_KINDS)
+    return "pass" if earned else "unverified"
 
 
 def over_outputs(verdicts: Sequence[Verdict]) -> Verdict:

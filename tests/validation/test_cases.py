@@ -145,7 +145,13 @@ def test_a_size_that_memory_cannot_hold_is_lowered_and_says_so(generated):
 
 
 @pytest.mark.parametrize(
-    "sample", [{}, {"x": torch.zeros(2, 3, 8)}, {"x": torch.zeros(2, 3, 8, 8).double()}]
+    "sample",
+    [
+        {},
+        {"x": torch.zeros(2, 3, 8)},
+        {"x": torch.zeros(2, 3, 8, 8).double()},
+        {"x": torch.zeros(5, 3, 8, 8)},
+    ],
 )
 def test_a_sample_that_does_not_fit_is_refused(generated, sample):
     with pytest.raises(UsageError, match="data sample 0"):

@@ -85,6 +85,12 @@ def test_float64_is_kept_from_input_to_output(run, function, sign):
     torch.testing.assert_close(exact.float(), plain["output_0"], rtol=1e-2, atol=1e-2)
 
 
+def test_factories_and_quotients_of_integers_without_a_dtype_are_float64(run):
+    _, _, (_, truth) = run(lambda m, x: 0 * x + torch.arange(3) / 7 + torch.zeros(3), torch.ones(3))
+    expected = torch.arange(3, dtype=torch.float64) / 7
+    assert torch.equal(truth["output_0"], expected)
+
+
 def test_scan_is_evaluated_in_steps(capture_of):
     class Running(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
