@@ -37,8 +37,8 @@ def to_onnx(graph: Graph, opset: int, *, optimize: bool) -> ir.Model:
     cast_outputs(model, graph)
     share_weights(model)
     if optimize:
+        store_transposed(model)  # first: constant folding would copy every such weight
         torchlib.optimize(model)
-        store_transposed(model)
     separate_outputs(model)
     name_border(model, graph)
     name_dims(model, graph)

@@ -166,11 +166,14 @@ def _header(value: ir.Value) -> Any:
 
 def _chunks(tensor: Any) -> Iterator[Any]:
     """The tensor's bytes in row-major little-endian order, a few megabytes at a time."""
+    import numpy as np
     import torch
 
     raw = getattr(tensor, "raw", None)
     if isinstance(raw, torch.Tensor):
         yield from _torch_chunks(raw)
+    elif isinstance(raw, np.ndarray) and raw.nbytes == tensor.nbytes and raw.flags.c_contiguous:
+        yield from _views(memoryview(raw.reshape(-1).view(np.uint8)))
     else:
         yield from _views(memoryview(tensor.tobytes()))
 
