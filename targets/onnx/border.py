@@ -55,7 +55,11 @@ def name_border(model: ir.Model, graph: Graph) -> None:
 
 
 def cast_outputs(model: ir.Model, graph: Graph) -> None:
-    """Give outputs the dtype that the captured program has (torch's promotion may lose it)."""
+    """Give outputs the dtype that the captured program has.
+
+    torch's type promotion may put a cast after an output's node and leave the
+    output at the value before it (seen with torch 2.14: a sum of float16).
+    """
     import onnx_ir as ir
 
     for index, (value, spec) in enumerate(zip(model.graph.outputs, graph.outputs, strict=False)):

@@ -126,7 +126,6 @@ def translate(program: ExportedProgram, registry: Registry, opset: int) -> ir.Mo
     if _needs_promotion(node for node in nodes if node.op == "call_function"):
         with _faked_sizes():
             _fx_passes.insert_type_promotion_nodes(program.graph_module)
-        _follow_outputs(program)
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
     if not all(registry.takes(node) for node in calls):
         return None
@@ -231,13 +230,6 @@ def _mixes_dtypes(node: Node) -> bool:
     if operands.is_floating_point:
         return any(type(number) is not float for number in numbers)
     return any(not isinstance(number, int) or isinstance(number, bool) for number in numbers)
-
-
-def _follow_outputs(program: ExportedProgram) -> None:
-    """Promotion may put a cast after an output's node; torch's pass leaves the signature behind."""
-    outputs: Any = program.graph.output_node().args[0]
-    for spec, node in zip(program.graph_signature.output_specs, outputs, strict=True):
-        spec.arg.name = node.name
 
 
 def _write_float_scalars(calls: Iterable[Node]) -> None:
