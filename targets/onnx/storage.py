@@ -174,7 +174,7 @@ def _chunks(tensor: Any) -> Iterator[Any]:
     if isinstance(raw, torch.Tensor):
         yield from _torch_chunks(raw)
     elif isinstance(raw, np.ndarray) and raw.nbytes == tensor.nbytes and raw.flags.c_contiguous:
-        yield from _views(memoryview(raw.reshape(-1).view(np.uint8)))
+        yield from _views(raw.reshape(-1).view(np.uint8).data)
     else:
         yield from _views(memoryview(tensor.tobytes()))
 
