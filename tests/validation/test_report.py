@@ -78,6 +78,7 @@ def test_text_fits_80_columns_and_carries_no_escape_codes(trial):
     assert "\x1b" not in text
     assert "PASS" in text
     assert "scores" in text
+    assert "float32[batchx6]" in text
     assert "peak/6" in text
     assert "rms/4" in text
 
