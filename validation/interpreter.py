@@ -9,9 +9,7 @@ plus the lanes' activations. Nothing here writes to a weight or an input.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,53 +17,13 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from ..exporter.graph import Graph, placeholder_tensors
+from .evaluation import AS_CAPTURED, TRUTH, WIDER, Lane, Policy, attribute, evaluate
 from .jitter import jitter
 
 __all__ = ["AS_CAPTURED", "TRUTH", "Lane", "LaneError", "Lockstep", "Policy"]
 
-_WIDER = {
-    torch.float16: torch.float64,
-    torch.bfloat16: torch.float64,
-    torch.float32: torch.float64,
-    torch.complex32: torch.complex128,
-    torch.complex64: torch.complex128,
-}
-
 # Weights that later nodes use again stay materialised up to this many bytes.
 _CACHE_BYTES = 128 * 2**20
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How a lane computes.
-
-    wide: every float dtype is float64 (complex: complex128), dtype arguments
-        and autocast regions too. Constants keep the values they were captured with.
-    weights, inputs, values: move each weight, input and computed value by this
-        many ulp (0: leave it).
-    key, sign: choose the directions; -1 reverses all of a key's.
-    """
-
-    name: str
-    wide: bool = False
-    weights: float = 0
-    inputs: float = 0
-    values: float = 0
-    key: int = 0
-    sign: int = 1
-
-
-TRUTH = Policy("float64", wide=True)
-AS_CAPTURED = Policy("float32")
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One evaluation: a policy on the inputs (by name) of the case called `case`."""
-
-    case: str
-    policy: Policy
-    inputs: Mapping[str, torch.Tensor]
 
 
 class LaneError(Exception):
@@ -191,7 +149,7 @@ class _Run:
     def _evaluate(self, node: Node, index: int) -> Any:
         lane = self._lanes[index]
         if node.op == "get_attr":
-            return _attribute(self._module, str(node.target), lane.policy)
+            return attribute(self._module, str(node.target), lane.policy)
 
         def load(item: Any) -> Any:
             return self.value(item, index) if isinstance(item, Node) else item
@@ -202,7 +160,7 @@ class _Run:
             self._values[item][index] = copy
 
         args, kwargs = _unshared(node, load, own, self._guarded)
-        return _call(node, args, kwargs, lane)
+        return evaluate(node, args, kwargs, lane)
 
     def _weight(self, node: Node, policy: Policy) -> torch.Tensor:
         tensor = self._weights[node]
@@ -212,7 +170,7 @@ class _Run:
         made = self._materialised.pop(key, None)
         if made is None:
             if policy.wide:
-                made = tensor.to(_WIDER[tensor.dtype])
+                made = tensor.to(WIDER[tensor.dtype])
             else:
                 name = f"{policy.key}/{node.name}"
                 made = jitter(tensor, name, policy.weights, policy.sign)
@@ -252,7 +210,7 @@ def _prepare_input(lane: Lane, name: str) -> torch.Tensor:
     tensor = lane.inputs[name].contiguous()
     policy = lane.policy
     if policy.wide:
-        return tensor.to(_WIDER.get(tensor.dtype, tensor.dtype))
+        return tensor.to(WIDER.get(tensor.dtype, tensor.dtype))
     if policy.inputs:
         return jitter(tensor, f"{policy.key}/{lane.case}/{name}", policy.inputs, policy.sign)
     return tensor
@@ -260,15 +218,8 @@ def _prepare_input(lane: Lane, name: str) -> torch.Tensor:
 
 def _changes(tensor: torch.Tensor, policy: Policy) -> bool:
     if policy.wide:
-        return tensor.dtype in _WIDER
+        return tensor.dtype in WIDER
     return policy.weights > 0 and (tensor.is_floating_point() or tensor.is_complex())
-
-
-def _attribute(module: GraphModule, target: str, policy: Policy) -> Any:
-    value: Any = module
-    for part in target.split("."):
-        value = getattr(value, part)
-    return _widen(value) if policy.wide and isinstance(value, torch.Tensor) else value
 
 
 def _unshared(
@@ -300,143 +251,6 @@ def _written(node: Node) -> Iterator[Node]:
         value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
         if isinstance(value, Node):
             yield value
-
-
-def _call(node: Node, args: Any, kwargs: Any, lane: Lane) -> Any:
-    """Evaluate a function node under a lane's policy."""
-    policy = lane.policy
-    target: Any = node.target
-    higher = _HIGHER_ORDER.get(getattr(target, "_name", ""))
-    if higher is not None:
-        return higher(lane, *args, **kwargs)
-    if isinstance(target, torch._ops.HigherOrderOperator):
-        raise NotImplementedError(f"higher-order operator {target.name()}")
-    if policy.wide:
-        if target is torch.ops.aten.view.dtype:
-            raise NotImplementedError("the operator reinterprets bits")
-        args, kwargs = map_aggregate(args, _wider_dtype), map_aggregate(kwargs, _wider_dtype)
-        with _default_dtype(torch.float64):
-            return map_aggregate(target(*args, **kwargs), _widen)
-    result = target(*args, **kwargs)
-    if policy.values and not _aliases(target):
-        name = f"{policy.key}/{lane.case}/{node.name}"
-        return map_aggregate(
-            result,
-            lambda v: _moved(v, name, policy),
-        )
-    return result
-
-
-def _run_module(module: GraphModule, lane: Lane, args: Sequence[Any]) -> Any:
-    """Evaluate a sub-graph in one lane."""
-    values: dict[Node, Any] = {}
-    waiting = iter(args)
-
-    def load(item: Any) -> Any:
-        return values[item] if isinstance(item, Node) else item
-
-    for node in module.graph.nodes:
-        if node.op == "placeholder":
-            values[node] = next(waiting)
-        elif node.op == "get_attr":
-            values[node] = _attribute(module, str(node.target), lane.policy)
-        elif node.op == "output":
-            return map_aggregate(node.args[0], load)
-        else:
-            args_, kwargs_ = map_aggregate(node.args, load), map_aggregate(node.kwargs, load)
-            values[node] = _call(node, args_, kwargs_, lane)
-    return None
-
-
-def _cond(lane: Lane, predicate: Any, yes: GraphModule, no: GraphModule, operands: Any) -> Any:
-    return _run_module(yes if bool(predicate) else no, lane, operands)
-
-
-def _while_loop(
-    lane: Lane, condition: GraphModule, body: GraphModule, carried: Any, extra: Any
-) -> Any:
-    values = tuple(carried)
-    while bool(_run_module(condition, lane, (*values, *extra))):
-        values = tuple(_run_module(body, lane, (*values, *extra)))
-    return values
-
-
-def _scan(lane: Lane, combine: GraphModule, init: Any, xs: Any, extra: Any) -> Any:
-    carry, rows = list(init), []
-    for step in range(xs[0].shape[0]):
-        result = _run_module(combine, lane, (*carry, *(x[step] for x in xs), *extra))
-        carry = list(result[: len(carry)])
-        rows.append(result[len(carry) :])
-    return (*carry, *(torch.stack(column) for column in zip(*rows, strict=True)))
-
-
-def _map(lane: Lane, body: GraphModule, xs: Any, extra: Any) -> Any:
-    rows = [
-        _run_module(body, lane, (*(x[step] for x in xs), *extra)) for step in range(xs[0].shape[0])
-    ]
-    return tuple(torch.stack(column) for column in zip(*rows, strict=True))
-
-
-def _set_grad(lane: Lane, _enabled: bool, body: GraphModule, *args: Any) -> Any:
-    return _run_module(body, lane, args)
-
-
-def _autocast(
-    lane: Lane,
-    device: str,
-    dtype: torch.dtype | None,
-    enabled: bool,
-    cache: bool | None,
-    body: GraphModule,
-    *args: Any,
-) -> Any:
-    """A region of lower precision; autocast passes float64 by, so the truth stays wide."""
-    with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=cache):
-        return _run_module(body, lane, args)
-
-
-# The higher-order operators that torch.export puts into a program, by name.
-_HIGHER_ORDER: dict[str, Callable[..., Any]] = {
-    "cond": _cond,
-    "while_loop": _while_loop,
-    "scan": _scan,
-    "map_impl": _map,
-    "wrap_with_set_grad_enabled": _set_grad,
-    "wrap_with_autocast": _autocast,
-}
-
-
-@contextlib.contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """What factories and divisions of integers give when the program names no dtype."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _wider_dtype(value: Any) -> Any:
-    return _WIDER.get(value, value) if isinstance(value, torch.dtype) else value
-
-
-def _widen(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.dtype in _WIDER:
-        return value.to(_WIDER[value.dtype])
-    return value
-
-
-def _moved(value: Any, name: str, policy: Policy) -> Any:
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return jitter(value, name, policy.values, policy.sign)
-    return value
-
-
-def _aliases(target: Any) -> bool:
-    """Whether an operator may return memory of its arguments (a view, or in place)."""
-    schema = getattr(target, "_schema", None)
-    return schema is None or any(r.alias_info is not None for r in schema.returns)
 
 
 def _storage(value: Any) -> int:
