@@ -108,7 +108,6 @@ def _input_size(
 def output_specs(
     program: ExportedProgram,
     names: Sequence[str],
-    leaves: Sequence[Any],
     *,
     taken: set[str],
     inputs: Mapping[str, TensorSpec],
@@ -120,8 +119,8 @@ def output_specs(
 ]:
     """Specs and node names of the outputs, names of all result leaves, and mutated inputs.
 
-    `leaves` are the result's leaves in order, from one eager call. An output
-    may not share a name with an input (`taken`): it gets `_out` appended.
+    `names` are those of the result's leaves in order. An output may not share a
+    name with an input (`taken`): it gets `_out` appended.
     """
     values = _node_values(program)
     sizes = _dims_by_expression(program, inputs, values)
@@ -129,16 +128,10 @@ def output_specs(
     nodes: list[str] = []
     all_leaves: list[str | Constant] = []
     returned = [s for s in program.graph_signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
-    if len(returned) != len(leaves):
-        raise ConversionError(
-            f"the captured program returns {len(returned)} values where forward() returned "
-            f"{len(leaves)}",
-            hint="the number of outputs must not depend on the input's values",
-        )
     used = set(taken) | set(names)
-    for spec, name, leaf in zip(returned, names, leaves, strict=True):
+    for spec, name in zip(returned, names, strict=True):
         if isinstance(spec.arg, ConstantArgument):
-            all_leaves.append(Constant(leaf))
+            all_leaves.append(Constant(spec.arg.value))
             continue
         while name in taken:
             name += "_out"

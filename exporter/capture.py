@@ -78,10 +78,13 @@ def capture(
         _room_to_vary(leaf, axes.get(name, {})) for name, leaf in zip(names, leaves, strict=True)
     ]
     args, kwargs = pytree.tree_unflatten(leaves, input_tree)
-    result = _call_once(module, leaves, input_tree)
-    program, attempts = try_strategies(module, args, kwargs, leaves, names, axes)
+    try:
+        program, attempts = try_strategies(module, args, kwargs, leaves, names, axes)
+    except ConversionError:
+        _reject_bad_example(module, leaves, input_tree)
+        raise
     tensors = {n: v for n, v in zip(names, leaves, strict=True) if isinstance(v, torch.Tensor)}
-    graph = _describe(program, names, leaves, input_tree, result, axes, tensors, attempts)
+    graph = _describe(program, names, leaves, input_tree, axes, tensors, attempts)
     graph = replace(
         graph,
         provenance=replace(
@@ -110,13 +113,10 @@ def capture_program(program: ExportedProgram, *, architecture: str | None = None
                 dim = dims.setdefault(str(size), _program_dim(f"{name}_{axis}", size, program))
                 axes.setdefault(name, {})[axis] = dim
     leaves, synthetic = _program_leaves(program, user, values, axes)
-    module = program.module()
-    result = _call_once(module, leaves, program.call_spec.in_spec)
     tensors = {n: v for n, v in zip(names, leaves, strict=True) if isinstance(v, torch.Tensor)}
     attempt = Attempt("exported program", 0.0)
-    graph = _describe(
-        program, names, leaves, program.call_spec.in_spec, result, axes, tensors, (attempt,)
-    )
+    in_tree = program.call_spec.in_spec
+    graph = _describe(program, names, leaves, in_tree, axes, tensors, (attempt,))
     graph = replace(graph, provenance=replace(graph.provenance, architecture=architecture))
     return Capture(_with_ranges(graph, tensors, {}, synthetic), tensors, synthetic)
 
@@ -224,13 +224,19 @@ def _room_to_vary(leaf: Any, axes: Mapping[int, Dim]) -> Any:
     return leaf
 
 
-def _call_once(module: torch.nn.Module, leaves: Sequence[Any], tree: pytree.TreeSpec) -> Any:
-    """The module's own answer; the first place where a wrong shape shows."""
+def _reject_bad_example(
+    module: torch.nn.Module, leaves: Sequence[Any], tree: pytree.TreeSpec
+) -> None:
+    """After a failed capture: does the module itself take the example?
+
+    Raises:
+        UsageError: it does not.
+    """
     copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in leaves]
     args, kwargs = pytree.tree_unflatten(copies, tree)
     try:
         with torch.no_grad():
-            return module(*args, **kwargs)
+            module(*args, **kwargs)
     except Exception as error:
         shapes = ", ".join(
             f"{list(v.shape)} {dtype_name(v.dtype)}" if isinstance(v, torch.Tensor) else repr(v)
@@ -248,7 +254,6 @@ def _describe(
     names: Sequence[str],
     leaves: Sequence[Any],
     input_tree: pytree.TreeSpec,
-    result: Any,
     axes: Mapping[str, Mapping[int, Dim]],
     tensors: Mapping[str, torch.Tensor],
     attempts: tuple[Attempt, ...],
@@ -256,11 +261,11 @@ def _describe(
     """Put the user's names to the program's inputs and outputs."""
     program = make_functional(program)
     inputs, input_nodes = input_specs(program, names, leaves, axes)
-    out_paths, out_leaves, output_tree = key_paths(result)
+    output_tree = program.call_spec.out_spec
+    out_paths, _, _ = key_paths(pytree.tree_unflatten(range(output_tree.num_leaves), output_tree))
     outputs, output_nodes, output_leaves, mutated = output_specs(
         program,
         flat_names(out_paths, "output"),
-        out_leaves,
         taken=set(tensors),
         inputs=dict(zip(input_nodes, inputs, strict=True)),
     )

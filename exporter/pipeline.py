@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import (
-    ConversionError,
     IsomorphError,
     MissingRequirementError,
     UsageError,
@@ -297,14 +296,6 @@ class _Run:
     def _convert(self, plan: _Plan, staging: Staging) -> Artifact:
         graph = self._source.capture.graph
         with self._clock.stage("convert"), destination_errors(plan.destination):
-            unsupported = plan.target.check(graph)
-            if unsupported:
-                raise ConversionError(
-                    f"{plan.target.name} cannot take {len(unsupported)} operator(s) of this model: "
-                    + "; ".join(str(u) for u in unsupported[:5])
-                    + (" ..." if len(unsupported) > 5 else ""),
-                    hint="replace them in forward(), or choose another format",
-                )
             stem = plan.destination.name.removesuffix(plan.target.suffix)
             return plan.target.convert(graph, plan.options, staging.directory, stem)
 

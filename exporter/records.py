@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import InputFileError
 from ..manifest import SCHEMA, Manifest, file_entries, manifest_path
-from .calling import Constant
 
 if TYPE_CHECKING:
     from ..targets.base import Artifact
     from ..validation.report import Report
+    from .calling import Constant
     from .source import Request, Source
 
 __all__ = ["build_manifest", "stale_files"]

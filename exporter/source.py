@@ -88,7 +88,8 @@ class Fingerprint:
 
     def _run(self, path: Path) -> None:
         try:
-            self._digest = sha256_of(path)
+            if path.is_file():
+                self._digest = sha256_of(path)
         except OSError as error:
             self._error = error
 
@@ -116,13 +117,13 @@ def open_source(
     if not isinstance(source, (str, Path)):
         return _open_module(source, request, requests, dynamic, progress)
     path = Path(source)
+    fingerprint = Fingerprint(path)  # before torch is imported: hashing takes the other core
     with progress.stage("load"):
         from .checkpoint import load_checkpoint
 
         loaded = load_checkpoint(
             path, model=request.model, allow=request.allow, trust=request.trust
         )
-    fingerprint = Fingerprint(path)
     with progress.stage("capture"):
         captured = _capture_loaded(loaded, request, requests, dynamic)
     return Source(path, loaded.module, captured, fingerprint, loaded.notes)

@@ -141,10 +141,18 @@ class Target(Protocol):
 
     def capability(self) -> Capability: ...
 
-    def check(self, graph: Graph) -> list[Unsupported]: ...
+    def check(self, graph: Graph) -> list[Unsupported]:
+        """Operators that the target cannot take, without converting."""
+        ...
 
     def convert(self, graph: Graph, options: Any, directory: Path, stem: str) -> Artifact:
-        """Write the artifact as `directory/stem + suffix` (and files beside it)."""
+        """Write the artifact as `directory/stem + suffix` (and files beside it).
+
+        Finds by itself what `check` finds, before the slow part where it can.
+
+        Raises:
+            ConversionError: names each unsupported operator, its module path and line.
+        """
         ...
 
     def open(self, artifact: Path, device: str = "cpu") -> Session: ...

@@ -15,10 +15,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
+import queue
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any
 
 from ...errors import DestinationError
 
@@ -78,8 +82,7 @@ def _save_inline(model: ir.Model, path: Path) -> str:
     ]
     graph_bytes = graph.SerializeToString(deterministic=True)
     total = len(graph_bytes) + sum(map(len, fields)) + sum(bodies)
-    with path.open("wb") as file:
-        out = _HashingWriter(file)
+    with _HashingWriter(path, total) as out:
         out.write(rest.SerializeToString(deterministic=True))
         out.write(_length_field(_GRAPH, total))
         out.write(graph_bytes)
@@ -94,8 +97,7 @@ def _save_external(model: ir.Model, path: Path, data_path: Path) -> dict[Path, s
     weights = _weights(model, _SMALL)
     rest, graph = _skeleton(model, weights)
     written: dict[Any, tuple[int, int]] = {}
-    with data_path.open("wb") as file:
-        out = _HashingWriter(file)
+    with _HashingWriter(data_path, weight_bytes(model)) as out:
         for value in weights:
             tensor = value.const_value
             key = _identity(tensor)
@@ -110,8 +112,7 @@ def _save_external(model: ir.Model, path: Path, data_path: Path) -> dict[Path, s
             _refer(graph, value, data_path.name, *span)
     digests = {data_path: out.hexdigest()}
     rest.graph.CopyFrom(graph)
-    with path.open("wb") as file:
-        out = _HashingWriter(file)
+    with _HashingWriter(path) as out:
         out.write(rest.SerializeToString(deterministic=True))
     return {path: out.hexdigest(), **digests}
 
@@ -231,18 +232,67 @@ def _varint(number: int) -> bytes:
 
 
 class _HashingWriter:
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    """Writes a file and hashes what it writes, on a second thread: both leave Python's lock.
+
+    Use as a context manager; `hexdigest` is known afterwards. What is written
+    must not change until then.
+    """
+
+    # Chunks that may wait to be hashed, which bounds the memory of those that are copies.
+    _WAITING = 4
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        """Open `path` anew; `size` is the bytes to come, if known, for the disk to set aside."""
+        self._file = path.open("wb", buffering=0)
+        if size:
+            _reserve(self._file, size)
         self._digest = hashlib.sha256()
+        self._queue: queue.Queue[Any] = queue.Queue(self._WAITING)
+        self._thread = threading.Thread(target=self._hash, daemon=True)
         self.position = 0
 
+    def __enter__(self) -> _HashingWriter:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        if kind is None:
+            self._file.truncate(self.position)
+        self._file.close()
+
+    def _hash(self) -> None:
+        while (data := self._queue.get()) is not None:
+            self._digest.update(data)
+
     def write(self, data: bytes | memoryview) -> None:
-        self._file.write(data)
-        self._digest.update(data)
-        self.position += memoryview(data).nbytes
+        view = memoryview(data)
+        self._queue.put(view)
+        written = 0
+        while written < view.nbytes:  # the system may take less than it is given
+            written += self._file.write(view[written:])
+        self.position += view.nbytes
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Set disk space aside: faster than growing the file, and a full disk shows at once."""
+    try:
+        os.posix_fallocate(file.fileno(), 0, size)
+    except AttributeError:
+        return  # not a POSIX system
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+            file.close()
+            raise
 
 
 @contextmanager
