@@ -48,7 +48,9 @@ lint: $(DEV)
 # The repository root is the package, so mypy reads it through a folder of the package's name.
 types: $(DEV)
 	@mkdir -p $(BUILD)/typecheck && ln -sfn ../.. $(BUILD)/typecheck/isomorph
-	cd $(BUILD)/typecheck && MYPYPATH=. "$(abspath $(BIN))/python" -m mypy --config-file ../../pyproject.toml -p isomorph
+	cd $(BUILD)/typecheck && MYPYPATH=. "$(abspath $(BIN))/python" -m mypy --config-file ../../pyproject.toml \
+		$(patsubst %,-p isomorph.%,exporter targets validation) \
+		$(patsubst %.py,-m isomorph.%,$(filter-out __%,$(wildcard *.py))) -m isomorph -m isomorph.__main__
 
 wheel-check: $(DEV)
 	$(BIN)/pytest -m wheel tests/test_wheel.py

@@ -24,7 +24,7 @@ _LABELS = {
     "capture": "capture the graph",
     "convert": "convert",
     "reference": "measure the noise floor",
-    "check": "run the artifact",
+    "parity": "run the artifact",
     "write": "write",
 }
 

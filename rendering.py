@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["print_export", "print_inspection", "print_report", "print_targets"]
 
-_COLOURS = {"pass": "bold green", "fail": "bold red", "unverified": "bold yellow"}
 _SHOWN = 12
 
 
@@ -36,20 +35,19 @@ def print_export(result: ExportResult) -> None:
 
 
 def _summary(artifact: ExportedArtifact) -> Text:
+    """The last line of an artifact: where it is, and for one that was not checked, so."""
     if artifact.error is not None:
         return Text.assemble(
-            ("failed", "bold red"), f"  {artifact.format}: {artifact.error.message}"
+            ("FAILED", "bold red"), f"  {artifact.format}: {artifact.error.message}"
         )
-    text = Text.assemble(
-        (artifact.verdict.upper(), _COLOURS[artifact.verdict]),
-        f"  {artifact.path}  {size_text(artifact.bytes)}",
+    place = f"{artifact.path}  {size_text(artifact.bytes)}"
+    if artifact.report is not None:
+        return Text(f"{'rejected as' if artifact.verdict == 'fail' else 'wrote'} {place}")
+    return Text.assemble(
+        ("UNVERIFIED", "bold yellow"),
+        "  nothing was checked (--no-validate), so what the file computes is not known\n",
+        f"wrote {place}",
     )
-    if artifact.evidence is not None:
-        runtime = artifact.evidence
-        text.append(f"  {runtime.kind} by {runtime.runtime} {runtime.version} on {runtime.device}")
-    else:
-        text.append("  nothing was checked (--no-validate): what it computes is not known")
-    return text
 
 
 def size_text(count: int) -> str:

@@ -17,6 +17,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..errors import UsageError
+from .rewrites.attention import plain_attention
 
 __all__ = ["CallStructure", "Constant", "flat_names", "register_dataclasses", "unique_names"]
 
@@ -74,7 +75,7 @@ class CallStructure:
                 for name, value in inputs.items()
             }
         args, kwargs = self.bind(inputs)
-        with torch.no_grad():
+        with torch.no_grad(), plain_attention():
             result = module(*args, **kwargs)
         named = self.name_outputs(result)
         for input_name, output_name in self.mutated:

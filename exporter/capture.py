@@ -30,6 +30,7 @@ from .effects import make_functional, random_operators
 from .examples import ExampleCall, make_tensor
 from .graph import Attempt, Graph, Provenance
 from .ranges import infer_index_ranges
+from .rewrites.attention import note_on_padding
 from .signature import Dim, DynamicRequest
 from .strategies import first_line, try_strategies
 
@@ -85,8 +86,10 @@ def capture(
         raise
     tensors = {n: v for n, v in zip(names, leaves, strict=True) if isinstance(v, torch.Tensor)}
     graph = _describe(program, names, leaves, input_tree, axes, tensors, attempts)
+    padding = note_on_padding(module)
     graph = replace(
         graph,
+        notes=(*graph.notes, padding) if padding else graph.notes,
         provenance=replace(
             graph.provenance, source_sha256=source_sha256, architecture=architecture
         ),

@@ -300,16 +300,14 @@ class _Run:
             return plan.target.convert(graph, plan.options, staging.directory, stem)
 
     def _check(self, plan: _Plan, artifact: Artifact) -> tuple[Report, ...]:
-        from ..validation import parity
+        from ..validation.parity import judge
 
         reference = self._shared_reference()
         reports = []
         for device in self._devices:
             with plan.target.open(artifact.path, device) as session:
                 reports.append(
-                    parity.judge(
-                        self._source.capture.graph, reference, session, progress=self._clock
-                    )
+                    judge(self._source.capture.graph, reference, session, progress=self._clock)
                 )
         return tuple(reports)
 

@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from ..errors import ConversionError
 from .graph import Attempt
+from .rewrites.attention import plain_attention
 from .rewrites.pooling import ceil_mode_without_guards
 from .rewrites.recurrent import whole_recurrent_operators
 from .signature import Dim
@@ -58,6 +59,7 @@ def try_strategies(
             with (
                 _quiet(),
                 torch.no_grad(),
+                plain_attention(),
                 whole_recurrent_operators(),
                 ceil_mode_without_guards(),
             ):

@@ -21,7 +21,7 @@ from .cost import CostModel
 
 __all__ = ["Case", "Fill", "generate"]
 
-Fill = Literal["normal", "zeros", "large", "tiny"]
+Fill = Literal["normal", "zeros", "large", "tiny", "prefix", "suffix"]
 
 # Scales of the study behind the rule (docs/parity.md): they reach saturation and rounding
 # to nothing without leaving what a float32 model should survive.
@@ -87,6 +87,7 @@ def generate(
     if not synthetic_example:
         cases.append(Case("example", "example", dict(example), "the user's example"))
     cases += _normal_cases(graph, draw, example if synthetic_example else None)
+    cases += _mask_cases(graph, draw)
     cases += _scaled_cases(graph, draw)
     cases += _size_cases(graph, draw)
     return tuple(cases)
@@ -141,6 +142,33 @@ def _strided(graph: Graph, case: Case) -> Case:
         inputs=inputs,
         description="random values, strided channels_last",
     )
+
+
+def _mask_cases(graph: Graph, draw: _Draw) -> Iterator[Case]:
+    """Masks as padding makes them: rows of one value up to a length, the other after it.
+
+    Random masks hardly ever look so, and attention has paths of its own for those that do.
+    """
+    if not any(_is_mask(spec) for spec in graph.inputs):
+        return
+    what = "random values; masks hold {} up to a length that differs by row"
+    yield Case("mask-prefix", "normal", draw("mask-prefix", "prefix"), what.format("ones"))
+    yield Case("mask-suffix", "normal", draw("mask-suffix", "suffix"), what.format("zeros"))
+
+
+def _is_mask(spec: TensorSpec) -> bool:
+    return bool(spec.shape) and (
+        spec.dtype == "bool" or (not spec.is_float and spec.range == (0, 1))
+    )
+
+
+def _padding(shape: tuple[int, ...], fill: Fill, generator: torch.Generator) -> torch.Tensor:
+    """Rows with a prefix of ones (of zeros, for a suffix); the first row holds nothing else."""
+    length = shape[-1]
+    lengths = torch.randint(1, max(length, 2), shape[:-1], generator=generator)
+    lengths.view(-1)[:1] = length
+    prefix = torch.arange(length) < lengths.unsqueeze(-1)
+    return prefix if fill == "prefix" else ~prefix
 
 
 def _scaled_cases(graph: Graph, draw: _Draw) -> Iterator[Case]:
@@ -257,6 +285,10 @@ class _Draw:
         generator = torch.Generator()
         generator.manual_seed(zlib.crc32(f"{self.seed}/{case}/{spec.name}".encode()))
         dtype: torch.dtype = getattr(torch, spec.dtype)
+        if fill in ("prefix", "suffix"):
+            if _is_mask(spec):
+                return _padding(shape, fill, generator).to(dtype)
+            fill = "normal"
         if spec.dtype == "bool":
             return _booleans(shape, fill, generator)
         if not dtype.is_floating_point and not dtype.is_complex:
@@ -266,7 +298,7 @@ class _Draw:
             low, high = spec.range
             values = low + (high - low) * torch.rand(shape, generator=generator, dtype=wide)
         else:
-            scale = {"normal": 1.0, "zeros": 0.0, "large": _LARGE, "tiny": _TINY}[fill]
+            scale = {"zeros": 0.0, "large": _LARGE, "tiny": _TINY}.get(fill, 1.0)
             values = scale * torch.randn(shape, generator=generator, dtype=wide)
         if spec.range is not None and not dtype.is_complex:
             values = values.clamp(*spec.range)

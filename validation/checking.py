@@ -12,7 +12,8 @@ from ..exporter.source import Request, open_source
 from ..manifest import Manifest, manifest_path
 from ..progress import Progress, Silent
 from ..targets import registry
-from . import cases, parity, reference
+from . import cases, reference
+from .parity import judge
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from .report import Report
 
 __all__ = ["load", "make_reference", "validate"]
+
+
+_FROZEN = (
+    "forward() depends on something that tracing fixes: a branch on a value, a random number, or "
+    "state kept between calls. Use torch.where or torch.cond for branches, and pass state as an "
+    "input and an output"
+)
 
 
 def make_reference(
@@ -39,14 +47,8 @@ def make_reference(
         capture.graph, capture.inputs, synthetic_example=capture.synthetic, data=data
     )
     found = reference.compute(capture.graph, module, chosen, progress=progress)
-    if not found.capture.passed:
-        raise ConversionError(
-            "the captured program does not compute what the model computes: "
-            f"{found.capture.reason}",
-            hint="forward() depends on something that tracing fixes: a branch on a value, a random "
-            "number, or state kept between calls. Use torch.where or torch.cond for branches, "
-            "and pass state as an input and an output",
-        )
+    if found.capture.reason is not None:
+        raise ConversionError(found.capture.reason, hint=found.capture.hint or _FROZEN)
     return found
 
 
@@ -95,7 +97,7 @@ def validate(
         notes += more
     with target.open(path, device) as session:
         found = make_reference(source.capture, source.module, samples, progress)
-        report = parity.judge(source.capture.graph, found, session, progress=progress)
+        report = judge(source.capture.graph, found, session, progress=progress)
     notes += [*source.notes, *source.capture.graph.notes]
     return replace(report, notes=tuple(dict.fromkeys((*notes, *report.notes))))
 

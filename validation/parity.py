@@ -283,7 +283,6 @@ def _output_report(spec: TensorSpec, findings: Sequence[_Finding]) -> OutputRepo
     verdict = over_cases([(f.case.kind, f.verdict) for f in findings])
     worst = max(findings, key=lambda f: f.severity, default=None)
     ratios = [f.ratios for f in findings if f.ratios is not None]
-    errors = [f.errors for f in findings if f.errors is not None]
     reason = ""
     if worst is not None and verdict == "fail":
         reason = f"{worst.reason} on case {worst.case.name} ({worst.case.description})"
@@ -297,8 +296,8 @@ def _output_report(spec: TensorSpec, findings: Sequence[_Finding]) -> OutputRepo
         reason=reason,
         peak_ratio=max((r.peak for r in ratios), default=None),
         rms_ratio=max((r.rms for r in ratios), default=None),
-        max_abs=max((e.peak for e in errors), default=None),
-        max_rel=max((e.relative for e in errors), default=None),
+        max_abs=worst.errors.peak if worst and worst.errors else None,
+        max_rel=worst.errors.relative if worst and worst.errors else None,
         floor=worst.floor if worst else None,
         worst_case=worst.case.name if worst else None,
         mismatches=sum(f.mismatches for f in findings),

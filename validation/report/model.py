@@ -24,8 +24,8 @@ class OutputReport:
 
     `peak_ratio` and `rms_ratio` are in floors (limits PEAK_LIMIT, RMS_LIMIT), the
     largest of all cases; None for integers and booleans and where nothing could
-    be compared. `max_abs` and `max_rel` are distances from the truth. `floor` is
-    the absolute floor of `worst_case`. `mismatches` counts integers and booleans
+    be compared. `max_abs` and `max_rel` are the largest distances from the truth
+    in `worst_case`, and `floor` is its absolute floor. `mismatches` counts integers and booleans
     (or NaN and Inf) that differ, `unstable` those that noise changes. `shape`
     holds sizes and names of dims.
     """

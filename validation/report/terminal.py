@@ -30,7 +30,7 @@ def render(report: Report, console: Console) -> None:
     table.add_column("type", overflow="fold")
     table.add_column(f"peak/{PEAK_LIMIT:g}", justify="right", no_wrap=True)
     table.add_column(f"rms/{RMS_LIMIT:g}", justify="right", no_wrap=True)
-    table.add_column("max abs", justify="right", no_wrap=True)
+    table.add_column("max error", justify="right", no_wrap=True)
     table.add_column("worst case", overflow="fold", ratio=1)
     table.add_column("verdict", no_wrap=True)
     for output in report.outputs:
