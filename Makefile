@@ -58,6 +58,7 @@ wheel-check: $(DEV)
 bench: $(DEV)
 	$(BIN)/python benchmarks/noise_floor.py
 	$(BIN)/python benchmarks/export_onnx.py
+	$(BIN)/python benchmarks/startup.py
 
 clean:
 	rm -rf $(BUILD) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from ..errors import ConversionError
 from .graph import Attempt
+from .quiet import quiet_loggers
 from .rewrites.attention import plain_attention
 from .rewrites.pooling import ceil_mode_without_guards
 from .rewrites.recurrent import whole_recurrent_operators
@@ -201,18 +202,11 @@ def first_line(error: BaseException) -> str:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """torch.export warns, logs and prints about code that is not the user's to change."""
-    loggers = [logging.getLogger(name) for name in ("torch._guards", "torch.export", "torch.fx")]
-    levels = [logger.level for logger in loggers]
     with (
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
+        quiet_loggers("torch._guards", "torch.export", "torch.fx", level=logging.CRITICAL),
     ):
         warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+        yield

@@ -152,6 +152,7 @@ class Target(Protocol):
 
         Raises:
             ConversionError: names each unsupported operator, its module path and line.
+            OSError: the directory cannot be written; the caller tells the user which it was for.
         """
         ...
 

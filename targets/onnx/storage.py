@@ -19,12 +19,9 @@ import os
 import queue
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
-
-from ...errors import DestinationError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -60,12 +57,11 @@ def save(model: ir.Model, path: Path, *, external: bool) -> dict[Path, str]:
         SHA-256 (hex) of each file written, by path.
 
     Raises:
-        DestinationError: the destination is read-only or full.
+        OSError: the destination is read-only or full.
     """
-    with _destination(path):
-        if external:
-            return _save_external(model, path, path.with_name(path.name + ".data"))
-        return {path: _save_inline(model, path)}
+    if external:
+        return _save_external(model, path, path.with_name(path.name + ".data"))
+    return {path: _save_inline(model, path)}
 
 
 def _save_inline(model: ir.Model, path: Path) -> str:
@@ -293,21 +289,3 @@ def _reserve(file: IO[bytes], size: int) -> None:
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
             file.close()
             raise
-
-
-@contextmanager
-def _destination(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reasons = {
-            errno.ENOSPC: ("no space is left there", "free some space or choose another -o"),
-            errno.EDQUOT: ("the quota is used up", "free some space or choose another -o"),
-            errno.EROFS: ("the file system is read-only", "choose another -o"),
-            errno.EACCES: ("permission is denied", "choose another -o"),
-            errno.EPERM: ("permission is denied", "choose another -o"),
-        }
-        reason, remedy = reasons.get(
-            error.errno or 0, (error.strerror or str(error), "choose another -o")
-        )
-        raise DestinationError(f"cannot write {path}: {reason}", hint=remedy) from error

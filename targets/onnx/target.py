@@ -102,7 +102,7 @@ class OnnxTarget:
 
         Raises:
             ConversionError: ONNX cannot express an operator, or the checker objects.
-            DestinationError: the directory cannot be written or is full.
+            OSError: the directory cannot be written or is full.
             MissingRequirementError: the onnx packages are not installed.
         """
         _require_builders()

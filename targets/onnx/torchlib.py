@@ -11,12 +11,13 @@ without them everything goes through the public function.
 from __future__ import annotations
 
 import inspect
-import logging
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from ...exporter.quiet import quiet_loggers
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 __all__ = ["Registry", "export_public", "fast_path_available", "optimize", "translate"]
+
+# They log about names and outputs, which we set ourselves.
+_CHATTER = ("torch.onnx", "onnxscript", "onnx_ir")
 
 _Translations = Mapping[Any, Callable[..., Any]]
 
@@ -130,7 +134,7 @@ def translate(program: ExportedProgram, registry: Registry, opset: int) -> ir.Mo
     if not all(registry.takes(node) for node in calls):
         return None
     known = registry.restricted_to(node.target for node in calls)
-    with _quiet():
+    with quiet_loggers(*_CHATTER):
         model = _core._exported_program_to_onnx_program(program, registry=known).model
     _convert_opset(model, opset)
     return model
@@ -140,7 +144,7 @@ def export_public(program: ExportedProgram, custom: _Translations, opset: int) -
     """torch's public exporter, optimisation left to the caller; returns its ONNXProgram."""
     import torch
 
-    with _quiet():
+    with quiet_loggers(*_CHATTER):
         return torch.onnx.export(
             program,
             (),
@@ -156,7 +160,7 @@ def optimize(model: ir.Model) -> None:
     """Constant folding and fusions of the onnx libraries, in place, as torch applies them."""
     import torch
 
-    with _quiet():
+    with quiet_loggers(*_CHATTER):
         torch.onnx.ONNXProgram(model, None).optimize()
 
 
@@ -278,17 +282,3 @@ def _faked_sizes() -> Iterator[None]:
     config: Any = _config
     with config.patch(backed_size_oblivious=True):
         yield
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence what torch's exporter logs about things that we handle (names, outputs)."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
