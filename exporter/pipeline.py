@@ -20,7 +20,7 @@ from ..targets import registry
 from ..targets.options import build_options
 from .records import build_manifest, stale_files
 from .result import ExportedArtifact, ExportResult
-from .source import Request, Source, open_source
+from .source import Request, Source, in_eval_mode, open_source
 
 if TYPE_CHECKING:
     import torch
@@ -124,6 +124,7 @@ def export(
             _demand_devices(plan.target, devices)
     with ExitStack() as stack:
         stagings = [stack.enter_context(Staging(plan.destination)) for plan in plans]
+        stack.enter_context(in_eval_mode(source))
         opened = open_source(source, request, clock)
         run = _Run(opened, request, tuple(devices), data or (), validate, require, clock)
         artifacts = []

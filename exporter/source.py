@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .checkpoint import LoadedModel
     from .examples import ExampleCall
 
-__all__ = ["Fingerprint", "Request", "Source", "open_source"]
+__all__ = ["Fingerprint", "Request", "Source", "in_eval_mode", "open_source"]
 
 _TENSOR_FILES = (".npz", ".safetensors", ".pt", ".pth")
 
@@ -101,10 +102,24 @@ class Fingerprint:
         return self._digest
 
 
+@contextmanager
+def in_eval_mode(source: str | Path | torch.nn.Module) -> Iterator[None]:
+    """Put a caller's module in eval mode for a while; each part's own flag comes back."""
+    parts = list(source.modules()) if hasattr(source, "modules") else []
+    flags = [part.training for part in parts]
+    for part in parts:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part, flag in zip(parts, flags, strict=True):
+            part.training = flag
+
+
 def open_source(
     source: str | Path | torch.nn.Module, request: Request, progress: Progress | None = None
 ) -> Source:
-    """Load (if a path), make an example call, capture.
+    """Load (if a path), make an example call, capture. A module must be `in_eval_mode`.
 
     Raises:
         InputFileError: the file is refused or unreadable.
@@ -169,7 +184,6 @@ def _open_module(
         raise UsageError(
             f"the source is a {type(module).__name__}, neither a path nor a torch.nn.Module"
         )
-    module.eval()
     with progress.stage("capture"):
         captured = capture(
             module,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
-from .source import Request, open_source
+from .source import Request, in_eval_mode, open_source
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,8 @@ def trace(
         ConversionError: the model cannot be captured.
     """
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
-    opened = open_source(source, request, progress)
+    with in_eval_mode(source):
+        opened = open_source(source, request, progress)
     graph = opened.capture.graph
     if opened.fingerprint is None:
         return graph
