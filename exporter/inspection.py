@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import InputFileError
 from .allowlist import Standing, canonical, standing
 from .opcodes import BoundedReader, Global, PickleError, read_pickle
-from .sniffing import FileKind, sniff
+from .sniffing import FileKind, remedy, sniff
 from .stored import StoredTensor, entries_of, root_class_of, tensors_of
 
 __all__ = ["Inspection", "StoredTensor", "inspect"]
@@ -119,8 +119,9 @@ def _inspect(source: Path, found: FileKind) -> Inspection:
         return _of_torchscript(source, found)
     if found.kind == "pt2":
         return _of_pt2(source, found)
-    notes = ("holds compiled native code: only --trust loads it",)
-    return _plain(source, found, notes=notes if found.kind == "aot_package" else ())
+    if found.kind == "aot_package":
+        return _plain(source, found, notes=("holds compiled native code: only --trust loads it",))
+    return _plain(source, found, notes=(f"no checkpoint to export: {remedy(found)}",))
 
 
 def _plain(source: Path, found: FileKind, **more: Any) -> Inspection:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from ..errors import InputFileError
 
-__all__ = ["FileKind", "Kind", "looks_like", "sniff"]
+__all__ = ["FileKind", "Kind", "looks_like", "remedy", "sniff"]
 
 Kind = Literal[
     "torch_zip",
@@ -53,8 +53,11 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG", "a PNG image"),
     (b"\xff\xd8\xff", "a JPEG image"),
 )
+# A zip's table of contents is the last thing written.
+_CUT_ZIP = "a truncated zip archive: it was cut off before its table of contents"
 _REMEDIES: dict[str, str] = {
     "Git LFS": "fetch the real file: git lfs pull",
+    "cut off": "the download or save was interrupted: download or save it again",
     "archive": "unpack it first",
     "web page": "the download returned a page instead of the file; download it again",
     "HDF5": "Isomorph reads PyTorch checkpoints; convert the weights to a state_dict first",
@@ -100,11 +103,18 @@ def sniff(path: Path) -> FileKind:
 
 def looks_like(path: Path, found: FileKind) -> InputFileError:
     """The error for a file that no loader takes: what it looks like and what to do."""
-    hint = next(
+    whole = "" if found.looks_like != _CUT_ZIP else "whole "
+    return InputFileError(
+        f"{path} is not a {whole}PyTorch checkpoint: {found.looks_like}", hint=remedy(found)
+    )
+
+
+def remedy(found: FileKind) -> str:
+    """What to do about a file that no loader takes."""
+    return next(
         (remedy for word, remedy in _REMEDIES.items() if word in found.looks_like),
         "a checkpoint is what torch.save, torch.jit.save, torch.export.save or safetensors wrote",
     )
-    return InputFileError(f"{path} is not a PyTorch checkpoint: {found.looks_like}", hint=hint)
 
 
 def _size(path: Path) -> int:
@@ -149,7 +159,7 @@ def _sniff_zip(path: Path, size: int) -> FileKind:
         with zipfile.ZipFile(path) as archive:
             members = tuple(archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError, struct.error, NotImplementedError, EOFError):
-        return FileKind("other", "a truncated or damaged zip archive (no table of contents)", size)
+        return FileKind("other", _CUT_ZIP, size)
     inner = {member.partition("/")[2] for member in members}
     if "archive_format" in inner:
         compiled = any(name.startswith("data/aotinductor/") for name in inner)

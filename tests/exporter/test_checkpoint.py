@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import textwrap
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -501,6 +502,21 @@ def test_junk_is_named_for_what_it_is(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match=said) as refused:
         load_checkpoint(path, model="torchvision:resnet18")
     assert refused.value.hint
+
+
+def test_a_cut_zip_is_fetched_again_and_a_whole_one_unpacked(net: nn.Module) -> None:
+    torch.save(net.state_dict(), "cut.pt")
+    Path("cut.pt").write_bytes(Path("cut.pt").read_bytes()[:-300])
+    with zipfile.ZipFile("whole.zip", "w") as archive:
+        archive.writestr("model.pt", b"anything")
+
+    with pytest.raises(InputFileError, match="cut off") as cut:
+        load_checkpoint("cut.pt", model="networks:Net")
+    with pytest.raises(InputFileError, match="zip archive") as whole:
+        load_checkpoint("whole.zip", model="networks:Net")
+
+    assert "download or save it again" in (cut.value.hint or "")
+    assert whole.value.hint == "unpack it first"
 
 
 def test_missing_and_directory_paths_suggest_files(tmp_path: Path) -> None:
