@@ -108,7 +108,13 @@ def _source_options(command: _Command) -> _Command:
 )
 @click.option("-o", "--output", metavar="PATH", help="Artifact's path; a directory for several.")
 @_source_options
-@click.option("--precision", default="fp32", show_default=True, metavar="NAME")
+@click.option(
+    "--precision",
+    default="fp32",
+    show_default=True,
+    metavar="NAME",
+    help="Number format of the artifact; this version has fp32.",
+)
 @click.option(
     "--device",
     "devices",
@@ -144,7 +150,8 @@ def export(
 
     \b
     Example:
-      isomorph export digits.pt --model train.py:DigitsNet -i 1x1x8x8 --dynamic x.0=batch:1..64
+      isomorph export digits.pt --model train.py:DigitsNet -i 1x1x8x8
+      isomorph export bert.pt --model net.py:Bert -i ids=1x128:int64 -i mask=1x128:bool
     """
     as_json: bool = given["as_json"]
     with _failures(as_json, given["verbose"], source):
@@ -381,9 +388,16 @@ def _run(command: click.Command, name: str | None) -> None:
     _collect_garbage_rarely()
     code: Any = 0
     try:
-        command.main(prog_name=name)
+        code = command.main(prog_name=name, standalone_mode=False)
     except SystemExit as end:
         code = end.code
+    except click.ClickException as error:
+        error.show()
+        if "--json" in sys.argv:
+            _print_json({"error": {"code": 2, "message": error.format_message(), "hint": None}})
+        code = error.exit_code
+    except click.Abort:
+        code = 130
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # a closed pipe has nobody left to tell
             stream.flush()

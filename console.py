@@ -37,9 +37,10 @@ def stdout_console() -> Console:
 
 
 def _stderr_console() -> Console:
+    """Wraps at words in a terminal; elsewhere every message is one line."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
 class ConsoleProgress:
@@ -54,7 +55,7 @@ class ConsoleProgress:
         label = _LABELS.get(name, name)
         start = time.perf_counter()
         if self._console.is_terminal:
-            with _bars(self._console) as bars:
+            with _bars(self._console, counted=total is not None) as bars:
                 task = bars.add_task(label, total=total)
                 yield _BarStep(bars, task)
         else:
@@ -66,14 +67,22 @@ class ConsoleProgress:
         self._console.print(f"  note: {message}", markup=False)
 
 
-def _bars(console: Console) -> Bars:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+def _bars(console: Console, *, counted: bool) -> Bars:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
+    steps = (BarColumn(bar_width=30), MofNCompleteColumn()) if counted else ()
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
+        *steps,
+        TimeElapsedColumn(),
         console=console,
         transient=True,
     )
@@ -95,12 +104,12 @@ class _NoStep:
 
 def print_error(error: IsomorphError) -> None:
     """One message: what happened, then what to do."""
+    from rich.text import Text
+
     console = _stderr_console()
-    console.print("[bold red]error:[/] ", end="")
-    console.print(error.message, markup=False)
+    console.print(Text.assemble(("error:", "bold red"), f" {error.message}"))
     if error.hint:
-        console.print("[bold]help:[/]  ", end="")
-        console.print(error.hint, markup=False)
+        console.print(Text.assemble(("help:", "bold"), f"  {error.hint}"))
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -60,7 +60,8 @@ class Manifest:
         wrong = []
         for entry in self.document["files"]:
             path = folder / entry["name"]
-            if not path.exists() or sha256_of(path) != entry["sha256"]:
+            regular = path.is_file() or path.is_dir()
+            if not regular or sha256_of(path) != entry["sha256"]:
                 wrong.append(entry["name"])
         return wrong
 
@@ -76,6 +77,8 @@ class Manifest:
             InputFileError: not a manifest, or one of a newer version.
         """
         try:
+            if not path.is_file():
+                raise ValueError("it is no regular file")
             document = json.loads(path.read_text(encoding="utf-8"))
             manifest = Manifest(document)
             if document["schema"] > SCHEMA:
@@ -83,13 +86,35 @@ class Manifest:
                     f"{path} was written by a newer Isomorph ({document.get('isomorph')})",
                     hint="update Isomorph to read it",
                 )
-            _ = (manifest.format, manifest.inputs, manifest.outputs, manifest.files)
-        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+            _ = (manifest.format, manifest.inputs, manifest.outputs)
+            _check_names(manifest.files)
+            _check_request(manifest.request)
+        except (
+            *(OSError, ValueError, KeyError, TypeError, IndexError),
+            *(AttributeError, RecursionError),
+        ) as error:
             raise InputFileError(
                 f"{path} is no readable manifest ({type(error).__name__}: {error})",
                 hint="delete it to go on without, or export again",
             ) from error
         return manifest
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    """Files of an artifact are named, and lie beside the manifest."""
+    for name in names:
+        if not isinstance(name, str) or not 0 < len(name) < 256 or Path(name).name != name:
+            raise ValueError(f"it names the file {str(name)[:80]!r}")
+
+
+def _check_request(request: Mapping[str, Any]) -> None:
+    model, inputs, dynamic = (request.get(key) for key in ("model", "inputs", "dynamic"))
+    if not (
+        isinstance(model, (str, type(None)))
+        and all(isinstance(text, str) for text in inputs or ())
+        and all(isinstance(text, str) for text in (dynamic or {}).values())
+    ):
+        raise ValueError("its request is not as Isomorph writes it")
 
 
 def manifest_path(artifact: Path) -> Path:

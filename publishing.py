@@ -20,6 +20,11 @@ from types import TracebackType
 
 from .errors import DestinationError
 
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = ["Staging", "destination_errors"]
 
 _REASONS = {
@@ -29,7 +34,7 @@ _REASONS = {
     errno.EACCES: ("permission is denied", "change the folder's permissions, or use -o"),
     errno.EPERM: ("permission is denied", "change the folder's permissions, or use -o"),
     errno.ENOTDIR: ("a part of the path is a file", "choose another path with -o"),
-    errno.ENOENT: ("its folder cannot be made", "choose another folder with -o"),
+    errno.ENOENT: ("its folder does not exist and cannot be made", "choose another folder with -o"),
     errno.EEXIST: ("a part of the path is a file", "choose another path with -o"),
     errno.EISDIR: ("it is a directory", "choose a file name with -o"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one with -o"),
@@ -57,19 +62,25 @@ class Staging:
     """
 
     def __init__(self, destination: Path) -> None:
-        self.destination = destination
-        self._parent = destination.parent
+        self.destination = destination.absolute()  # the model's code may change the folder
+        self._parent = self.destination.parent
         self._made_parents: list[Path] = []
-        self.directory = destination  # set on entry
+        self._owner = -1
+        self.directory = self.destination  # set on entry
 
     def __enter__(self) -> Staging:
-        with destination_errors(self.destination):
-            self._make_parents()
-            self.recover(self.destination)
-            self.directory = Path(
-                tempfile.mkdtemp(prefix=_prefix(self.destination), dir=self._parent)
-            )
-            (self.directory / "pid").write_text(str(os.getpid()))
+        try:
+            with destination_errors(self.destination):
+                self._make_parents()
+                self.recover(self.destination)
+                with _only_one(self._parent):
+                    self.directory = Path(
+                        tempfile.mkdtemp(prefix=_prefix(self.destination), dir=self._parent)
+                    )
+                    self._owner = _claim(self.directory)
+        except BaseException:
+            self._clear(failed=True)
+            raise
         return self
 
     def __exit__(
@@ -78,20 +89,24 @@ class Staging:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        shutil.rmtree(self.directory, ignore_errors=True)
-        if error is not None:
+        self._clear(failed=error is not None)
+
+    def _clear(self, *, failed: bool) -> None:
+        if self.directory != self.destination:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        if self._owner >= 0:
+            os.close(self._owner)
+        if failed:
             for folder in self._made_parents:
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 
     def _make_parents(self) -> None:
-        missing = []
         folder = self._parent
         while not folder.exists():
-            missing.append(folder)
+            self._made_parents.append(folder)
             folder = folder.parent
         self._parent.mkdir(parents=True, exist_ok=True)
-        self._made_parents = missing
 
     def commit(self, staged: Sequence[Path], replaced: Sequence[Path] = ()) -> list[Path]:
         """Move `staged` files (or folders) beside the destination, in order; the manifest last.
@@ -103,12 +118,14 @@ class Staging:
             The final paths.
         """
         finals = [self._parent / path.name for path in staged]
-        old = [path for path in dict.fromkeys((*reversed(finals), *replaced)) if path.exists()]
-        journal = {"new": [p.name for p in finals], "old": [p.name for p in old]}
-        with destination_errors(self.destination):
-            aside = self.directory / "aside"
+        with destination_errors(self.destination), _only_one(self._parent):
+            old = [path for path in dict.fromkeys((*reversed(finals), *replaced)) if path.exists()]
+            journal = {"new": [p.name for p in finals], "old": [p.name for p in old]}
+            aside = self.directory / _ASIDE
             aside.mkdir()
-            (self.directory / "journal").write_text(json.dumps(journal))
+            draft = self.directory / f"{_JOURNAL}.draft"
+            draft.write_text(json.dumps(journal))
+            draft.replace(self.directory / _JOURNAL)
             try:
                 for path in old:
                     path.replace(aside / path.name)
@@ -117,18 +134,26 @@ class Staging:
             except BaseException:
                 _restore(self.directory, self._parent)
                 raise
-            (self.directory / "journal").unlink()
+            (self.directory / _JOURNAL).unlink()
         return finals
 
     @staticmethod
     def recover(destination: Path) -> None:
         """Undo what processes that no longer run left half done for this destination."""
-        for folder in destination.parent.glob(f"{_glob(_prefix(destination))}*"):
-            if not folder.is_dir() or _owner_lives(folder):
-                continue
-            if (folder / "journal").exists():
-                _restore(folder, destination.parent)
-            shutil.rmtree(folder, ignore_errors=True)
+        destination = destination.absolute()
+        folders = list(destination.parent.glob(f"{_glob(_prefix(destination))}*"))
+        if not folders:
+            return
+        with _only_one(destination.parent):
+            for folder in folders:
+                if not folder.is_dir() or _owner_lives(folder):
+                    continue
+                if (folder / _JOURNAL).exists():
+                    _restore(folder, destination.parent)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+_ASIDE, _JOURNAL, _OWNER = "aside", "journal", "owner"
 
 
 def _prefix(destination: Path) -> str:
@@ -139,25 +164,88 @@ def _glob(text: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in text)
 
 
-def _owner_lives(folder: Path) -> bool:
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """One process at a time moves files in `folder`; the lock goes with the process."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.kill(int((folder / "pid").read_text()), 0)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _claim(folder: Path) -> int:
+    """Mark the folder as this process's for as long as the returned handle is open."""
+    handle = os.open(folder / _OWNER, os.O_CREAT | os.O_RDWR, 0o644)
+    os.write(handle, str(os.getpid()).encode())
+    if fcntl is not None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+    return handle
+
+
+def _owner_lives(folder: Path) -> bool:
+    """Whether the process that made the folder still runs.
+
+    A lock tells, since process numbers are reused and differ between containers;
+    in doubt (another user's folder, a file system without locks) it lives.
+    """
+    try:
+        handle = os.open(folder / _OWNER, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        if fcntl is None:
+            return _runs(int(os.read(handle, 32) or b"0"))
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (OSError, ValueError):
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
         return False
     return True
 
 
 def _restore(folder: Path, parent: Path) -> None:
-    """Put back what was moved aside, and take away what had been put in its place."""
-    journal = json.loads((folder / "journal").read_text())
-    aside = folder / "aside"
-    moved = {path.name for path in aside.iterdir()} if aside.exists() else set()
-    for name in journal["new"]:
-        untouched = name in journal["old"] and name not in moved
+    """Put back what was moved aside, and take away what had been put in its place.
+
+    A journal that does not read as one was not written by `commit`: then
+    nothing is touched but what lies aside.
+    """
+    try:
+        journal = json.loads((folder / _JOURNAL).read_text())
+        new, old = ([name for name in journal[key] if _is_plain(name)] for key in ("new", "old"))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        new, old = [], []
+    aside = folder / _ASIDE
+    moved = {path.name for path in aside.iterdir()} if aside.is_dir() else set()
+    for name in new:
+        untouched = name in old and name not in moved
         if not untouched:
             _remove(parent / name)
     for name in moved:
         (aside / name).replace(parent / name)
+
+
+def _is_plain(name: object) -> bool:
+    """A name within the folder: no path that leads elsewhere."""
+    return isinstance(name, str) and name not in ("", ".", "..") and Path(name).name == name
 
 
 def _remove(path: Path) -> None:

@@ -15,6 +15,8 @@ __all__ = [
     "PURE_FUNCTIONS",
     "REBUILD_FUNCTIONS",
     "SAFE_CLASSES",
+    "WRAPPERS",
+    "WRAPPER_SETTINGS",
     "Standing",
     "canonical",
     "standing",
@@ -101,6 +103,24 @@ _LIBRARIES = (
     "timm.layers.",
 )
 
+# Modules that hold the trained one as `.module`; loading takes it out. DistributedDataParallel
+# cannot be remade without a process group, so none of these is: a bare Module stands in.
+WRAPPERS = frozenset(
+    {
+        "torch.nn.parallel.data_parallel.DataParallel",
+        "torch.nn.parallel.distributed.DistributedDataParallel",
+        "torch.optim.swa_utils.AveragedModel",
+    }
+)
+# What a wrapper keeps beside it; never made.
+WRAPPER_SETTINGS = frozenset(
+    {
+        "torch.distributed.algorithms.join._JoinConfig",
+        "torch.nn.parallel.distributed._BucketCapacityConfig",
+        "torch.nn.parallel.distributed._MixedPrecision",
+    }
+)
+
 _DANGEROUS_ROOTS = frozenset(
     {
         *("__builtin__", "_io", "_pickle", "_posixsubprocess", "_thread", "aifc", "antigravity"),
@@ -150,6 +170,8 @@ def standing(module: str, name: str) -> Standing:
     qualified = canonical(module, name)
     if qualified in SAFE_CLASSES or qualified in REBUILD_FUNCTIONS or qualified in PURE_FUNCTIONS:
         return "safe"
+    if qualified in WRAPPERS or qualified in WRAPPER_SETTINGS:
+        return "library"
     module = qualified[: -len(name) - 1]
     if module in ("torch", "torch.cuda") and _is_storage_or_dtype(name):
         return "safe"

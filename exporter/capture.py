@@ -216,7 +216,7 @@ def _room_to_vary(leaf: Any, axes: Mapping[int, Dim]) -> Any:
                     f"of dim {dim.name}"
                 )
             raise UsageError(
-                f"dim {dim.name} may only be 1, which is not dynamic",
+                f"dim {dim.name} allows only sizes of 0 or 1 besides its minimum",
                 hint="leave it out of --dynamic, or raise its maximum",
             )
         if wanted != size:

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from ..errors import InputFileError
+from .allowlist import WRAPPERS
 from .architecture import Architecture, default_inputs
 from .inspection import Inspection, inspect
 from .matching import candidates, describe_entries
@@ -251,19 +252,32 @@ def _needs_allow(
     missing = [name for name in unknown if not _importable(name)]
     root = contents.root_class
     if missing:
-        name = missing[0].rpartition(".")[2]
         return InputFileError(
             f"{source} is a pickled {root}, made of classes that are not importable here: "
             f"{_some(missing)}",
-            hint=f"name the code that defines it: --model path/to/file.py:{name} (or "
-            f"package.module:{name}); or run where it can be imported (PYTHONPATH) and give "
-            + " ".join(f"--allow {n}" for n in unknown if not n.startswith("__main__.")),
+            hint=_name_the_code(root, unknown, missing),
         )
     flags = " ".join(f"--allow {name}" for name in unknown)
     return InputFileError(
         f"{source} is a pickled {root}; its classes {_some(unknown)} are not allowed by default",
         hint=f"allow them, which imports their modules: {flags}\n"
         f"or build the module yourself and take only the weights: --model {_as_spec(root)}",
+    )
+
+
+def _name_the_code(root: str | None, unknown: list[str], missing: list[str]) -> str:
+    """What to give where a pickled module's classes cannot be imported.
+
+    Classes of `__main__` are never importable: only the script that saved them has them.
+    """
+    name = root.rpartition(".")[2] if root in missing else "callable"
+    where = f"--model path/to/file.py:{name}, the file that defines it"
+    if any(one.startswith("__main__.") for one in unknown):
+        others = "".join(f" --allow {one}" for one in unknown if not one.startswith("__main__."))
+        return f"give {where}" + (f", and{others}" if others else "")
+    return (
+        f"give {where} (or package.module:{name}); or run where it can be imported "
+        f"(PYTHONPATH) with {' '.join(f'--allow {one}' for one in unknown)}"
     )
 
 
@@ -324,6 +338,9 @@ def _dispatch(root: Any, source: Path, model: str | None, notes: list[str]) -> L
         if module is not None:
             notes = [*notes, *([f"took entry '{where}' of the file"] if where else [])]
             try:
+                while _qualified(module) in WRAPPERS and isinstance(module.module, nn.Module):
+                    notes.append(f"took the model out of its {type(module).__name__}")
+                    module = module.module
                 return _finished(module, "module", _qualified(module), notes)
             except (AttributeError, TypeError, RuntimeError, RecursionError) as error:
                 raise InputFileError(
@@ -332,6 +349,14 @@ def _dispatch(root: Any, source: Path, model: str | None, notes: list[str]) -> L
                     f"load only the weights: --model {_as_spec(_qualified(module))}",
                 ) from error
     return _from_state(root, source, model, notes=notes)
+
+
+def _is_optimizer(root: Any) -> bool:
+    """What `Optimizer.state_dict()` gives, itself or as an entry."""
+    if not isinstance(root, Mapping):
+        return False
+    inner = [value for value in root.values() if isinstance(value, Mapping)]
+    return any(set(one) == {"state", "param_groups"} for one in (root, *inner))
 
 
 def _find_module(root: Any) -> tuple[nn.Module | None, str]:
@@ -362,6 +387,11 @@ def _from_state(
     kind: CheckpointKind | None = None,
 ) -> LoadedModel:
     found = candidates(root)
+    if not found and _is_optimizer(root):
+        raise InputFileError(
+            f"{source} holds an optimizer's state, not a model",
+            hint="save the model's weights: torch.save(model.state_dict(), ...)",
+        )
     if not found:
         raise InputFileError(
             f"{source} holds {describe_entries(root)}",

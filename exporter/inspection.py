@@ -8,10 +8,11 @@ read, so a file of gigabytes takes no longer than a small one.
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -163,18 +164,53 @@ def _of_pickle(
 
 
 def _with_advice(found: Inspection) -> Inspection:
-    command = f"isomorph export {found.path}"
     dangerous, unknown = found.named("dangerous"), found.named("unknown")
     if dangerous:
         note = f"unpickling it would call {', '.join(dangerous[:5])}: refused without --trust"
         return replace(found, notes=(*found.notes, note), suggestion="")
+    if _is_optimizer(found):
+        note = "this is an optimizer's state, not a model"
+        return replace(found, notes=(*found.notes, note), suggestion="")
     if found.root_class is None:
-        return replace(found, suggestion=f"{command} {_MODEL}")
-    if unknown:
-        note = f"names classes that are not allowed by default: {', '.join(unknown[:5])}"
-        flags = " ".join(f"--allow {name}" for name in unknown)
-        return replace(found, notes=(*found.notes, note), suggestion=f"{command} {flags}")
-    return replace(found, suggestion=command)
+        return replace(found, suggestion=_export(found, _MODEL))
+    if not unknown:
+        return replace(found, suggestion=_export(found))
+    note = f"names classes that are not allowed by default: {', '.join(unknown[:5])}"
+    # No import finds what a script defined: the script itself must be named.
+    flags = [f"--allow {name}" for name in unknown if not name.startswith("__main__.")]
+    if len(flags) < len(unknown):
+        leaf = found.root_class.rpartition(".")[2] if found.root_class in unknown else "callable"
+        flags.insert(0, f"--model path/to/file.py:{leaf}")
+    return replace(found, notes=(*found.notes, note), suggestion=_export(found, *flags))
+
+
+def _is_optimizer(found: Inspection) -> bool:
+    """What `Optimizer.state_dict()` gives: its two entries, or no tensors but of its state."""
+    if {key for key, _ in found.entries} == {"state", "param_groups"}:
+        return True
+    names = [tensor.name for tensor in found.tensors]
+    return bool(names) and all(re.search(r"(^|\.)state\.\d+\.", name) for name in names)
+
+
+def _export(found: Inspection, *flags: str) -> str:
+    """The command to go on with, with an input that fits the first layer if that can be told."""
+    words = ("isomorph export", found.path, *flags, f"-i {_guessed_input(found.tensors)}")
+    return " ".join(words)
+
+
+def _guessed_input(tensors: Iterable[StoredTensor]) -> str:
+    """From the first weight `[out, in, ...]`; `SHAPE` where it tells nothing."""
+    weights = (t for t in tensors if re.search(r"(^|\.)weight(_v|_ih_l0)?$", t.name))
+    first = next((t for t in weights if len(t.shape) > 1), None)
+    if first is None:
+        return "SHAPE"
+    outer, inner, *kernel = first.shape
+    if first.name.endswith("weight_ih_l0"):
+        return f"1x10x{inner}"
+    if not kernel and re.search(r"emb|wte|token", first.name.lower()):
+        return f"1x16:int64:0..{outer - 1}"
+    sizes = {0: "", 1: "x1000", 2: "x224x224", 3: "x16x112x112"}.get(len(kernel))
+    return "SHAPE" if sizes is None else f"1x{inner}{sizes}"
 
 
 def _of_safetensors(source: Path, found: FileKind) -> Inspection:
@@ -196,21 +232,17 @@ def _of_safetensors(source: Path, found: FileKind) -> Inspection:
         if isinstance(entry, Mapping)
     )
     entries = tuple((str(k), str(v)[:80]) for k, v in dict(metadata).items())
-    command = f"isomorph export {source} {_MODEL}"
-    return _plain(source, found, tensors=tensors, entries=entries, suggestion=command)
+    result = _plain(source, found, tensors=tensors, entries=entries)
+    return replace(result, suggestion=_export(result, _MODEL))
 
 
 def _of_torchscript(source: Path, found: FileKind) -> Inspection:
     root, named = _zip_pickle(source, found, "data.pkl")
-    # TorchScript's classes live in the archive's own code; they are not Python's to import.
-    own = [one for one in named if not one.module.startswith("__torch__")]
-    return _plain(
-        source,
-        found,
-        tensors=tensors_of(root),
-        globals=tuple(_ranked(own).items()),
-        suggestion=f"isomorph export {source} --input 1x3x224x224",
-    )
+    # TorchScript's classes live in the archive's own code, and torch's C++ reader knows its
+    # helpers by name: neither is Python's to import.
+    own = [one for one in named if not one.module.startswith(("__torch__", "torch.jit._pickle"))]
+    result = _plain(source, found, tensors=tensors_of(root), globals=tuple(_ranked(own).items()))
+    return replace(result, suggestion=_export(result))
 
 
 def _of_pt2(source: Path, found: FileKind) -> Inspection:

@@ -89,7 +89,7 @@ def _search(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Candi
         return
     seen.add(id(value))
     if isinstance(value, torch.nn.Module):
-        yield Candidate(path, value.state_dict())
+        yield Candidate(path, _state_of(value))
         return
     children = _children(value)
     tensors = {k: v for k, v in children.items() if isinstance(v, torch.Tensor)}
@@ -100,6 +100,14 @@ def _search(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Candi
     for key, child in children.items():
         if not isinstance(child, torch.Tensor):
             yield from _search(child, (*path, key), seen)
+
+
+def _state_of(module: torch.nn.Module) -> Mapping[str, torch.Tensor]:
+    try:
+        state: Mapping[str, torch.Tensor] = module.state_dict()
+    except AttributeError:  # holds an object of a class that was not admitted
+        return dict(module_tensors(vars(module)))
+    return state
 
 
 class _Renamed(dict[str, torch.Tensor]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,7 @@ from ..progress import Progress, Silent, Step
 from ..publishing import Staging, destination_errors
 from ..targets import registry
 from ..targets.options import build_options
-from .records import build_manifest, stale_files
+from .records import build_manifest, companions, stale_files
 from .result import ExportedArtifact, ExportResult
 from .source import Request, Source, in_eval_mode, open_source
 
@@ -119,6 +120,7 @@ def export(
     clock = _Clock(progress or Silent())
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
     plans = _plans(source, formats, output, options)
+    _protect(plans, [source, *request.input_files(), *(data or ())])
     if validate:
         for plan in plans:
             _demand_devices(plan.target, devices)
@@ -185,6 +187,23 @@ def _plans(
     return plans
 
 
+def _protect(plans: Sequence[_Plan], given: Sequence[Any]) -> None:
+    """Refuse to write onto anything that is read, and onto folders."""
+    read = [Path(entry) for entry in given if isinstance(entry, (str, Path))]
+    for plan in plans:
+        for path in companions(plan.destination):
+            for source in read:
+                if _same_file(path, source):
+                    raise UsageError(
+                        f"the output would overwrite {source}", hint="choose another -o"
+                    )
+            if path.exists() and not path.is_file():
+                raise UsageError(
+                    f"{path}, which would be written, is no regular file",
+                    hint="choose another -o",
+                )
+
+
 def _demand_devices(target: Target, devices: Sequence[str]) -> None:
     """Fail before any work if the artifact could not be run where it is to be run."""
     capability = target.capability()
@@ -227,17 +246,16 @@ def _destination(source: Any, target: Target, output: str | Path | None, several
                 f"the suffix of the format {target.name}",
                 hint=f"write -o {path.with_suffix(target.suffix)}",
             )
-    if path.is_dir():
-        raise UsageError(f"the output {path} is a directory")
-    if isinstance(source, (str, Path)) and _same_file(path, Path(source)):
-        raise UsageError("the output would overwrite the source", hint="choose another -o")
     return path
 
 
 def _same_file(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve() or (
-        one.exists() and other.exists() and one.samefile(other)
-    )
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them does not exist, or cannot be looked at
+        return False
 
 
 class _Run:
@@ -283,6 +301,8 @@ class _Run:
         artifact = self._convert(plan, staging)
         reports = self._check(plan, artifact) if self._validate else ()
         verdict = _worst(reports)
+        if self._source.fingerprint is not None:
+            self._source.fingerprint.demand_unchanged()
         self._demand(plan, reports)
         with self._clock.stage("write"):
             written = self._write(plan, staging, artifact, reports, verdict)
@@ -329,6 +349,12 @@ class _Run:
                     f"{plan.target.name} was {kind} here, but --require {self._require} asks "
                     "for more",
                     hint=plan.target.capability().remedy or "run the export on the target device",
+                )
+            if self._require and report.verdict == "unverified":
+                raise MissingRequirementError(
+                    f"{plan.target.name} could not be verified, which --require asks for: "
+                    f"{report.reason}",
+                    hint="nothing was written; leave out --require to get the unverified file",
                 )
 
     def _write(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .calling import Constant
     from .source import Request, Source
 
-__all__ = ["build_manifest", "stale_files"]
+__all__ = ["build_manifest", "companions", "stale_files"]
 
 
 def build_manifest(
@@ -114,8 +114,15 @@ def stale_files(destination: Path) -> list[Path]:
     """Files beside `destination` that an older artifact of that name consists of."""
     path = manifest_path(destination)
     names = [path.name, f"{destination.name}.report.json"]
-    if path.exists():
+    if path.is_file():
         # An unreadable manifest describes nothing; it is replaced.
         with contextlib.suppress(InputFileError):
             names += Manifest.read(path).files
-    return [path.with_name(name) for name in names if "/" not in name]
+    # Only what is named after the artifact: a manifest must not name other people's files.
+    return [path.with_name(name) for name in names if name.startswith(destination.name)]
+
+
+def companions(destination: Path) -> list[Path]:
+    """Every path that an artifact at `destination` may be written to, itself first."""
+    endings = ("", ".data", ".manifest.json", ".report.json")
+    return [destination.with_name(destination.name + ending) for ending in endings]

@@ -175,7 +175,13 @@ def _parse_shape(shape_text: str, text: str) -> tuple[int, ...]:
     sizes = re.split(r"[x,]", shape_text.strip())
     if not all(re.fullmatch(r"\d{1,12}", size.strip()) for size in sizes):
         raise UsageError(f"input {text!r} has no readable shape", hint=_INPUT_HINT)
-    return tuple(int(size) for size in sizes)
+    shape = tuple(int(size) for size in sizes)
+    if 0 in shape:
+        raise UsageError(
+            f"input {text!r} has an axis of size 0, so there would be nothing to compare",
+            hint="give a size of at least 1",
+        )
+    return shape
 
 
 def _parse_range(span: str, text: str, hint: str) -> tuple[float, float]:
@@ -184,9 +190,14 @@ def _parse_range(span: str, text: str, hint: str) -> tuple[float, float]:
         limits = (_number(low), _number(high))
     except ValueError:
         limits = (1.0, 0.0)
-    if not dots or not limits[0] <= limits[1]:
+    if not dots or not -_LARGEST <= limits[0] <= limits[1] <= _LARGEST:
         raise UsageError(f"{text!r} has no readable range {span!r}", hint=hint)
     return limits
+
+
+# Bounds beyond the range of int64 mean nothing to a tensor.
+_LARGEST = 2**63 - 1
+_LARGEST_SIZE = 2**31 - 1
 
 
 def _number(text: str) -> float:
@@ -203,7 +214,9 @@ def parse_dynamic(text: str) -> DynamicRequest:
         UsageError: the text is not of that form.
     """
     target, equals, rest = text.partition("=")
-    return parse_dynamic_entry(target.strip(), rest.strip() if equals else "")
+    if not equals:
+        raise UsageError(f"dynamic axis {text!r} is not readable", hint=_DYNAMIC_HINT)
+    return parse_dynamic_entry(target.strip(), rest.strip())
 
 
 def parse_dynamic_entry(target: str, rest: str) -> DynamicRequest:
@@ -222,5 +235,13 @@ def parse_dynamic_entry(target: str, rest: str) -> DynamicRequest:
     step = more[1] if len(more) == 2 else "1"
     if not step.isdigit() or int(step) < 1 or int(low) < 1:
         raise UsageError(f"dynamic axis {text!r} has sizes below 1", hint=_DYNAMIC_HINT)
+    if (high or 0) > _LARGEST_SIZE or int(step) > _LARGEST_SIZE:
+        raise UsageError(f"dynamic axis {text!r} has sizes above {_LARGEST_SIZE}")
     top = None if high is None else int(high)
+    sizes = range(-(-int(low) // int(step)), _LARGEST_SIZE if top is None else top // int(step) + 1)
+    if len(sizes) < 2:
+        raise UsageError(
+            f"dynamic axis {text!r} leaves {len(sizes) or 'no'} size to choose",
+            hint="leave it out of --dynamic, or widen its range",
+        )
     return DynamicRequest(name, int(axis), Dim(dim_name, int(low), top, int(step)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import InputFileError, UsageError
 from ..hashing import sha256_of
 from ..progress import Progress, Silent
 from .signature import DynamicRequest, InputRequest, parse_dynamic_entry, parse_input
@@ -82,6 +82,8 @@ class Fingerprint:
     """SHA-256 of a file, computed beside other work (hashing leaves the interpreter's lock)."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
+        self._state = _state(path)
         self._digest: str | None = None
         self._error: OSError | None = None
         self._thread = threading.Thread(target=self._run, args=(path,), daemon=True)
@@ -93,6 +95,18 @@ class Fingerprint:
                 self._digest = sha256_of(path)
         except OSError as error:
             self._error = error
+
+    def demand_unchanged(self) -> None:
+        """Weights are read from the mapped file as they are needed: it must stay as it is.
+
+        Raises:
+            InputFileError: the file was written to since.
+        """
+        if _state(self._path) != self._state:
+            raise InputFileError(
+                f"{self._path} was changed while it was being read",
+                hint="export from a copy, or once the training has finished writing",
+            )
 
     def hexdigest(self) -> str:
         """The digest, once it is there."""
@@ -114,6 +128,15 @@ def in_eval_mode(source: str | Path | torch.nn.Module) -> Iterator[None]:
     finally:
         for part, flag in zip(parts, flags, strict=True):
             part.training = flag
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written to: identity, size, time of the last change."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def open_source(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .allowlist import canonical
+from .allowlist import WRAPPERS, canonical
 from .opcodes import Call, Global, Pairs, Persistent
 
 __all__ = ["StoredTensor", "entries_of", "root_class_of", "tensors_of"]
@@ -134,12 +134,35 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def root_class_of(root: Any) -> str | None:
-    """The class of a pickled module, itself or an entry of a dict, or None."""
+    """The class of a pickled module, itself or an entry of a dict, or None.
+
+    A wrapper such as DataParallel is looked through, as loading takes it off.
+    """
     own = _module_class(root)
+    if own in WRAPPERS:
+        return _wrapped_class(root) or own
     if own is not None or not isinstance(root, (Call, Pairs)):
         return own
     pairs = root.pairs if isinstance(root, Call) else root
-    return next(filter(None, (_module_class(value) for _, value in pairs.items)), None)
+    held = (value for _, value in pairs.items if _module_class(value))
+    return next((root_class_of(value) for value in held), None)
+
+
+def _wrapped_class(wrapper: Call) -> str | None:
+    """The class of a wrapper's `.module`, one or two wrappers deep."""
+    inner: Any = wrapper
+    for _ in range(3):
+        state = inner.state if isinstance(inner, Call) else None
+        modules = dict(_named(state)).get("_modules")
+        inner = dict(_named(modules.pairs if isinstance(modules, Call) else modules)).get("module")
+        if (found := _module_class(inner)) not in WRAPPERS:
+            return found
+    return None
+
+
+def _named(pairs: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(pairs, Pairs):
+        yield from ((key, value) for key, value in pairs.items if isinstance(key, str))
 
 
 def _module_class(root: Any) -> str | None:

@@ -29,7 +29,15 @@ from typing import Any, ClassVar
 import torch
 
 from ..errors import UsageError
-from .allowlist import PURE_FUNCTIONS, REBUILD_FUNCTIONS, SAFE_CLASSES, canonical, standing
+from .allowlist import (
+    PURE_FUNCTIONS,
+    REBUILD_FUNCTIONS,
+    SAFE_CLASSES,
+    WRAPPER_SETTINGS,
+    WRAPPERS,
+    canonical,
+    standing,
+)
 
 __all__ = ["Admission", "ForeignObject", "RestrictedPickle", "admit", "restricted_pickle"]
 
@@ -90,6 +98,10 @@ class Admission:
         raise pickle.UnpicklingError(f"{qualified} is not admitted ({rank})")
 
     def _library_class(self, module: str, name: str, qualified: str) -> Any:
+        if qualified in WRAPPERS:
+            return _wrapper(qualified)
+        if qualified in WRAPPER_SETTINGS:
+            return self._foreign(qualified)
         try:
             found = find_class(module, name)
         except (ImportError, AttributeError) as error:
@@ -106,6 +118,13 @@ class Admission:
         if qualified not in self.foreign:
             self.foreign[qualified] = type("Foreign", (ForeignObject,), {"origin": qualified})
         return self.foreign[qualified]
+
+
+@functools.cache
+def _wrapper(qualified: str) -> type[torch.nn.Module]:
+    """A Module of a wrapper's name that holds its `.module` and does nothing."""
+    place, _, name = qualified.rpartition(".")
+    return type(name, (torch.nn.Module,), {"__module__": place})
 
 
 def find_class(module: str, name: str) -> Any:

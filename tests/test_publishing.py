@@ -108,7 +108,7 @@ def test_the_folder_of_a_running_process_is_left_alone(tmp_path):
     with Staging(tmp_path / "m.onnx") as running:
         Staging.recover(tmp_path / "m.onnx")
         assert running.directory.exists()
-        assert (running.directory / "pid").read_text() == str(os.getpid())
+        assert (running.directory / "owner").read_text() == str(os.getpid())
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ENOTDIR])
@@ -123,3 +123,44 @@ def test_a_path_through_a_file_is_refused_before_any_work(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DestinationError), Staging(tmp_path / "file" / "m.onnx"):
         pass
+
+
+@pytest.mark.parametrize("journal", ["", "{", "[]", "null", '{"new": [7], "old": []}'])
+def test_a_damaged_journal_touches_nothing_and_is_cleared_away(tmp_path, journal):
+    (tmp_path / "m.onnx").write_text("old")
+    left = tmp_path / ".m.onnx.isomorph-x"
+    left.mkdir()
+    (left / "journal").write_text(journal)
+    Staging.recover(tmp_path / "m.onnx")
+    assert visible(tmp_path) == {"m.onnx": "old"}
+    assert not left.exists()
+
+
+def test_a_journal_never_reaches_outside_its_folder(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    folder = tmp_path / "out"
+    left = folder / ".m.onnx.isomorph-x"
+    left.mkdir(parents=True)
+    (left / "journal").write_text('{"new": ["../precious", ".."], "old": []}')
+    Staging.recover(folder / "m.onnx")
+    assert precious.read_text() == "mine"
+
+
+def test_a_destination_stays_where_it_was_when_the_working_folder_changes(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with Staging(Path("m.onnx")) as staging:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        staging.commit(stage(staging, m_onnx="new"))
+    assert (tmp_path / "m.onnx").read_text() == "new"
+
+
+def test_an_interrupt_while_entering_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("isomorph.publishing._claim", interrupted)
+    with pytest.raises(KeyboardInterrupt), Staging(tmp_path / "a" / "m.onnx"):
+        pass
+    assert list(tmp_path.iterdir()) == []

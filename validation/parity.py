@@ -169,6 +169,8 @@ def _observe(
         return fail(f"dtype is {dtype_name(value)}, not {spec.dtype}")
     if value.shape != expected.shape:
         return fail(f"shape is {list(value.shape)}, not {list(expected.shape)}")
+    if not value.size:
+        return _Finding(case, spec.name, "unverified", "the output has no elements here")
     if reference.random:
         return _Finding(case, spec.name, "unverified", "the model draws random numbers")
     if expected.unstable is not None:
@@ -239,9 +241,13 @@ def _key(case: Case) -> str:
 def _distance(ratios: Ratios, reference: Reference) -> str:
     unit = "noise floors" if reference.tolerance_reason is None else "units of tolerance"
     return (
-        f"{ratios.peak:.3g} {unit} off at its worst element (limit {PEAK_LIMIT:g}), "
-        f"{ratios.rms:.3g} on average (limit {RMS_LIMIT:g})"
+        f"{_figure(ratios.peak)} {unit} off at its worst element (limit {PEAK_LIMIT:g}), "
+        f"{_figure(ratios.rms)} on average (limit {RMS_LIMIT:g})"
     )
+
+
+def _figure(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 1000 else f"{ratio:.2g}"
 
 
 def _report(

@@ -19,6 +19,9 @@ _STYLE: dict[Verdict, str] = {
     "unverified": "bold yellow",
 }
 
+# Cases named in one line before the rest is left out.
+_SHOWN = 6
+
 
 def render(report: Report, console: Console) -> None:
     """Print a report; readable at 80 columns and without colour."""
@@ -28,8 +31,8 @@ def render(report: Report, console: Console) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("output", overflow="fold", ratio=2)
     table.add_column("type", overflow="fold")
-    table.add_column(f"peak/{PEAK_LIMIT:g}", justify="right", no_wrap=True)
-    table.add_column(f"rms/{RMS_LIMIT:g}", justify="right", no_wrap=True)
+    table.add_column(f"peak (max {PEAK_LIMIT:g})", justify="right", no_wrap=True)
+    table.add_column(f"rms (max {RMS_LIMIT:g})", justify="right", no_wrap=True)
     table.add_column("max error", justify="right", no_wrap=True)
     table.add_column("worst case", overflow="fold", ratio=1)
     table.add_column("verdict", no_wrap=True)
@@ -60,12 +63,9 @@ def render(report: Report, console: Console) -> None:
 def _render_remarks(report: Report, console: Console) -> None:
     from rich.text import Text
 
-    for case in report.cases:
-        if case.verdict != "pass":
-            style = _STYLE[case.verdict]
-            console.print(
-                Text.assemble("  ", (case.verdict, style), f" {case.name}: {case.reason}")
-            )
+    for (verdict, reason), names in _grouped(report).items():
+        shown = ", ".join(names[:_SHOWN]) + (" ..." if len(names) > _SHOWN else "")
+        console.print(Text.assemble("  ", (verdict, _STYLE[verdict]), f" {shown}: {reason}"))
     for output in report.outputs:
         if output.unstable:
             console.print(
@@ -76,6 +76,15 @@ def _render_remarks(report: Report, console: Console) -> None:
             )
     for note in report.notes:
         console.print(Text(f"  note: {note}"))
+
+
+def _grouped(report: Report) -> dict[tuple[Verdict, str], list[str]]:
+    """Names of the cases that did not pass, by verdict and reason."""
+    groups: dict[tuple[Verdict, str], list[str]] = {}
+    for case in report.cases:
+        if case.verdict != "pass":
+            groups.setdefault((case.verdict, case.reason), []).append(case.name)
+    return groups
 
 
 def _type(output: OutputReport) -> str:
