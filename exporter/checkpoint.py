@@ -24,6 +24,7 @@ from .architecture import Architecture, default_inputs
 from .inspection import Inspection, inspect
 from .matching import candidates, describe_entries
 from .programs import load_exported_program, load_torchscript
+from .refusals import as_spec, needs_allow, refused, some
 from .sniffing import FileKind, looks_like, sniff
 from .unpickling import Admission, ForeignObject, admit, restricted_pickle
 from .weights import fill
@@ -185,7 +186,7 @@ def _restricted(
     contents = inspect(source)
     dangerous = contents.named("dangerous")
     if dangerous:
-        raise _refused(source, dangerous)
+        raise refused(source, dangerous)
     unknown = [name for name in contents.named("unknown") if name not in extra]
     if unknown and model is not None:
         stand_ins = _stand_ins(contents, model, unknown)
@@ -195,7 +196,7 @@ def _restricted(
             model = None
     salvage = bool(unknown)
     if salvage and model is None and contents.root_class is not None:
-        raise _needs_allow(source, contents, unknown, extra)
+        raise needs_allow(source, contents, unknown)
     admission = Admission(extra, salvage=salvage)
     try:
         root = _torch_load(
@@ -208,7 +209,7 @@ def _restricted(
         ) from error
     if salvage and isinstance(root, (Mapping, ForeignObject)):
         notes.append(
-            f"read the weights only; objects of {_some(sorted(admission.foreign))} in the file "
+            f"read the weights only; objects of {some(sorted(admission.foreign))} in the file "
             "were not made"
         )
     return _dispatch(root, source, model, notes)
@@ -235,74 +236,6 @@ def _stand_ins(contents: Inspection, model: str, unknown: list[str]) -> dict[str
             return {}
         found[qualified] = stand_in
     return found
-
-
-def _refused(source: Path, dangerous: list[str]) -> InputFileError:
-    return InputFileError(
-        f"{source} is refused: unpickling it would call {_some(dangerous)}, which can run code. "
-        "Nothing was executed",
-        hint="get the weights as a state_dict or .safetensors; only if you trust whoever made the "
-        "file, --trust loads it without any check",
-    )
-
-
-def _needs_allow(
-    source: Path, contents: Inspection, unknown: list[str], extra: Mapping[str, type]
-) -> InputFileError:
-    missing = [name for name in unknown if not _importable(name)]
-    root = contents.root_class
-    if missing:
-        return InputFileError(
-            f"{source} is a pickled {root}, made of classes that are not importable here: "
-            f"{_some(missing)}",
-            hint=_name_the_code(root, unknown, missing),
-        )
-    flags = " ".join(f"--allow {name}" for name in unknown)
-    return InputFileError(
-        f"{source} is a pickled {root}; its classes {_some(unknown)} are not allowed by default",
-        hint=f"allow them, which imports their modules: {flags}\n"
-        f"or build the module yourself and take only the weights: --model {_as_spec(root)}",
-    )
-
-
-def _name_the_code(root: str | None, unknown: list[str], missing: list[str]) -> str:
-    """What to give where a pickled module's classes cannot be imported.
-
-    Classes of `__main__` are never importable: only the script that saved them has them.
-    """
-    name = root.rpartition(".")[2] if root in missing else "callable"
-    where = f"--model path/to/file.py:{name}, the file that defines it"
-    if any(one.startswith("__main__.") for one in unknown):
-        others = "".join(f" --allow {one}" for one in unknown if not one.startswith("__main__."))
-        return f"give {where}" + (f", and{others}" if others else "")
-    return (
-        f"give {where} (or package.module:{name}); or run where it can be imported "
-        f"(PYTHONPATH) with {' '.join(f'--allow {one}' for one in unknown)}"
-    )
-
-
-def _as_spec(name: str | None) -> str:
-    module, _, leaf = (name or "package.module.Class").rpartition(".")
-    return f"{module}:{leaf}"
-
-
-def _importable(name: str) -> bool:
-    """Whether the class's module can be found, without importing it."""
-    import importlib.util
-
-    module = name.rpartition(".")[0]
-    if module == "__main__":
-        return False
-    try:
-        top = module.partition(".")[0]
-        return importlib.util.find_spec(top) is not None
-    except (ImportError, ValueError):
-        return False
-
-
-def _some(names: Sequence[str], limit: int = 5) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
 
 
 def _trusted(source: Path, found: FileKind, model: str | None) -> LoadedModel:
@@ -346,7 +279,7 @@ def _dispatch(root: Any, source: Path, model: str | None, notes: list[str]) -> L
                 raise InputFileError(
                     f"{source} is a pickled {_qualified(module)} that is not complete: {error}",
                     hint="another version of its package saved it: install that version, or "
-                    f"load only the weights: --model {_as_spec(_qualified(module))}",
+                    f"load only the weights: --model {as_spec(_qualified(module))}",
                 ) from error
     return _from_state(root, source, model, notes=notes)
 
@@ -389,7 +322,7 @@ def _from_state(
     found = candidates(root)
     if not found and _is_optimizer(root):
         raise InputFileError(
-            f"{source} holds an optimizer's state, not a model",
+            f"{source}: this is an optimizer's state, not a model",
             hint="save the model's weights: torch.save(model.state_dict(), ...)",
         )
     if not found:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputFileError
-from .allowlist import Standing, canonical, standing
+from .allowlist import WRAPPERS, Standing, canonical, standing
 from .opcodes import BoundedReader, Global, PickleError, read_pickle
 from .sniffing import FileKind, remedy, sniff
 from .stored import StoredTensor, entries_of, root_class_of, tensors_of
@@ -159,6 +159,7 @@ def _of_pickle(
         globals=tuple(ranks.items()),
         root_class=root_class_of(root),
         entries=entries_of(root),
+        notes=tuple(f"wrapped in {_leaf(n)}; loading takes it off" for n in ranks if n in WRAPPERS),
     )
     return _with_advice(result)
 
@@ -179,9 +180,13 @@ def _with_advice(found: Inspection) -> Inspection:
     # No import finds what a script defined: the script itself must be named.
     flags = [f"--allow {name}" for name in unknown if not name.startswith("__main__.")]
     if len(flags) < len(unknown):
-        leaf = found.root_class.rpartition(".")[2] if found.root_class in unknown else "callable"
+        leaf = _leaf(found.root_class) if found.root_class in unknown else "callable"
         flags.insert(0, f"--model path/to/file.py:{leaf}")
     return replace(found, notes=(*found.notes, note), suggestion=_export(found, *flags))
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _is_optimizer(found: Inspection) -> bool:

@@ -291,13 +291,71 @@ def test_a_pickled_class_of_main_is_taken_from_the_file_that_model_names(net: nn
     Path("train.py").write_text(script)
     subprocess.run([sys.executable, "train.py"], check=True)
 
-    with pytest.raises(InputFileError, match=r"__main__\.Net"):
+    with pytest.raises(InputFileError, match=r"__main__\.Net") as refused:
         load_checkpoint("whole.pt")
+    assert refused.value.hint == "give --model path/to/file.py:Net, the file that defines it"
     loaded = load_checkpoint("whole.pt", model="train.py:Net")
 
     assert loaded.kind == "module"
     assert loaded.module.head.in_features == 6
     assert any("__main__.Net" in note for note in loaded.notes)
+
+
+WRAP: dict[str, Any] = {
+    "DataParallel": nn.DataParallel,
+    "AveragedModel": torch.optim.swa_utils.AveragedModel,
+    "DistributedDataParallel": nn.parallel.DistributedDataParallel,
+}
+
+
+@pytest.fixture
+def one_process(tmp_path: Path) -> Any:
+    """A process group, which DistributedDataParallel asks for; gone before the file is loaded."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1
+    )
+    yield torch.distributed.destroy_process_group
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("wrapper", WRAP)
+def test_a_pickled_wrapper_is_taken_off(wrapper: str, one_process: Any, tmp_path: Path) -> None:
+    module = trained(nn.Sequential(nn.Linear(4, 3), nn.ReLU()))
+    path = tmp_path / "wrapped.pt"
+    torch.save({"epoch": 1, "model": WRAP[wrapper](module)}, path)
+    one_process()
+
+    loaded = load_checkpoint(path)
+
+    assert type(loaded.module) is nn.Sequential
+    assert same(loaded.module, module, 2, 4)
+    assert f"took the model out of its {wrapper}" in loaded.notes
+
+
+def test_a_wrapped_class_of_main_is_named_by_its_own_file(net: nn.Module) -> None:
+    Path("train.py").write_text(NETWORKS + '\ntorch.save(nn.DataParallel(Net()), "whole.pt")\n')
+    subprocess.run([sys.executable, "train.py"], check=True)
+
+    with pytest.raises(InputFileError) as refused:
+        load_checkpoint("whole.pt")
+    assert "--model path/to/file.py:Net" in (refused.value.hint or "")
+
+    for spec in ("train.py:Net", "train.py:Net(classes=3)"):
+        assert type(load_checkpoint("whole.pt", model=spec).module).__name__ == "Net"
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_optimizers_state_is_named_so(kind: Any, nested: bool, net: nn.Module) -> None:
+    optimizer = kind(net.parameters(), lr=0.1)
+    net(torch.rand(1, 1, 8, 8)).sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    torch.save({"epoch": 1, "optimizer": state} if nested else state, "model.pt")
+
+    with pytest.raises(InputFileError, match="an optimizer's state, not a model"):
+        load_checkpoint("model.pt", model="networks:Net")
 
 
 def test_weights_are_read_past_classes_that_are_not_installed(

@@ -88,7 +88,82 @@ def test_a_pickled_module_shows_its_class_and_globals(zipped: bool, tmp_path: Pa
     assert found.root_class == "torch.nn.modules.container.Sequential"
     assert "torch.nn.modules.linear.Linear" in found.named("library")
     assert StoredTensor("0.weight", "float32", (3, 2)) in found.tensors
-    assert found.suggestion.endswith("m.pt")
+    assert found.suggestion.endswith("m.pt -i 1x2")
+
+
+SCRIPT = """
+import torch
+from torch import nn
+class Block(nn.Module):
+    pass
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = Block(), nn.Conv2d(3, 4, 5)
+torch.save(WRAP(Net()), "m.pt")
+"""
+
+
+@pytest.mark.parametrize("wrap", ["", "nn.DataParallel"])
+def test_classes_of_a_script_are_taken_from_that_script(wrap: str, tmp_path: Path) -> None:
+    """`--allow __main__.Net` could not work: no import finds it."""
+    code = SCRIPT.replace("WRAP", wrap)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+
+    found = inspect(tmp_path / "m.pt")
+
+    assert found.root_class == "__main__.Net"
+    assert found.suggestion.endswith("m.pt --model path/to/file.py:Net -i 1x3x224x224")
+    assert any("wrapped in DataParallel" in note for note in found.notes) is bool(wrap)
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape"),
+    [
+        ({"conv": nn.Conv2d(5, 2, 3)}, "1x5x224x224"),
+        ({"conv": nn.Conv1d(5, 2, 3), "fc": nn.Linear(9, 2)}, "1x5x1000"),
+        ({"norm": nn.BatchNorm2d(3), "fc": nn.Linear(9, 2)}, "1x9"),
+        ({"embed": nn.Embedding(7, 2)}, "1x16:int64:0..6"),
+        ({"rnn": nn.LSTM(6, 2)}, "1x10x6"),
+        ({"norm": nn.LayerNorm(3)}, "SHAPE"),
+    ],
+    ids=str,
+)
+def test_the_suggested_input_fits_the_first_weight(
+    layers: dict[str, nn.Module], shape: str, tmp_path: Path
+) -> None:
+    torch.save(nn.ModuleDict(layers).state_dict(), tmp_path / "m.pt")
+
+    assert inspect(tmp_path / "m.pt").suggestion.endswith(f"file.py:Class -i {shape}")
+
+
+def test_torchscript_needs_an_input_and_names_nothing_dangerous(tmp_path: Path) -> None:
+    module = nn.Conv2d(3, 2, 3, padding=[1, 1])  # its lists go through torch.jit._pickle
+    torch.jit.script(module).save(str(tmp_path / "m.pt"))
+
+    found = inspect(tmp_path / "m.pt")
+
+    assert b"torch.jit._pickle" in zipfile.ZipFile(tmp_path / "m.pt").read("m/data.pkl")
+    assert found.suggestion.endswith("m.pt -i 1x3x224x224")
+    assert found.named("dangerous") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "nested"),
+    [(torch.optim.SGD, False), (torch.optim.AdamW, False), (torch.optim.AdamW, True)],
+)
+def test_an_optimizers_state_is_no_model(kind: Any, nested: bool, tmp_path: Path) -> None:
+    layer = nn.Linear(2, 2)
+    optimizer = kind(layer.parameters(), lr=0.1, weight_decay=0.1)
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    torch.save({"epoch": 1, "optimizer": state} if nested else state, tmp_path / "m.pt")
+
+    found = inspect(tmp_path / "m.pt")
+
+    assert "this is an optimizer's state, not a model" in found.notes
+    assert found.suggestion == ""
 
 
 def test_unknown_and_dangerous_globals_are_told_apart(tmp_path: Path) -> None:
