@@ -314,6 +314,15 @@ def _with_ranges(
     specs, notes = [], list(graph.notes)
     for spec in graph.inputs:
         span = given.get(spec.name) or inferred.get(spec.name)
+        table = inferred.get(spec.name)
+        if span and table and not table[0] <= span[0] <= span[1] <= table[1]:
+            raise UsageError(
+                f"input {spec.name} indexes a table of {int(table[1]) + 1} rows, and the range "
+                f"{span[0]}..{span[1]} goes beyond it",
+                hint=f"give a range within 0..{int(table[1])}",
+            )
+        if span is None and spec.is_float and not synthetic:
+            span = _mask_range(tensors[spec.name])
         if span is None and not spec.is_float and spec.dtype != "bool":
             value = tensors[spec.name]
             if synthetic or not value.numel():
@@ -326,6 +335,12 @@ def _with_ranges(
                 span = _span(int(value.min()), int(value.max()))
         specs.append(replace(spec, range=span))
     return replace(graph, inputs=tuple(specs), notes=tuple(notes))
+
+
+def _mask_range(value: torch.Tensor) -> tuple[float, float] | None:
+    """0..1 for a float input of which the example holds zeros and ones only: it is a mask."""
+    found = set(value.unique().tolist()) if 0 < value.numel() < 1 << 20 else set()
+    return (0, 1) if found == {0.0, 1.0} else None
 
 
 def _span(low: int, high: int) -> tuple[int, int]:

@@ -157,9 +157,7 @@ def _mask_cases(graph: Graph, draw: _Draw) -> Iterator[Case]:
 
 
 def _is_mask(spec: TensorSpec) -> bool:
-    return bool(spec.shape) and (
-        spec.dtype == "bool" or (not spec.is_float and spec.range == (0, 1))
-    )
+    return bool(spec.shape) and (spec.dtype == "bool" or spec.range == (0, 1))
 
 
 def _padding(shape: tuple[int, ...], fill: Fill, generator: torch.Generator) -> torch.Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
+from .decisions import break_ties
 from .jitter import jitter
 
 __all__ = ["AS_CAPTURED", "TRUTH", "WIDER", "Lane", "Policy", "attribute", "evaluate"]
@@ -84,9 +85,11 @@ def evaluate(node: Node, args: Any, kwargs: Any, lane: Lane) -> Any:
         args, kwargs = map_aggregate(args, _wider_dtype), map_aggregate(kwargs, _wider_dtype)
         with _default_dtype(torch.float64):
             return map_aggregate(target(*args, **kwargs), _widen)
+    name = f"{policy.key}/{lane.case}/{node.name}"
+    if policy.values:
+        args = break_ties(target, args, name, policy.values, policy.sign)
     result = target(*args, **kwargs)
     if policy.values and not _aliases(target):
-        name = f"{policy.key}/{lane.case}/{node.name}"
         return map_aggregate(
             result,
             lambda v: _moved(v, name, policy),

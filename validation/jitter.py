@@ -44,13 +44,11 @@ def jitter(tensor: torch.Tensor, key: str, ulps: float, sign: int = 1) -> torch.
     signs = _signs(flat.dtype)[offset:]
     for start in range(0, flat.numel(), _TABLE):
         part = flat[start : start + _TABLE]
-        torch.addcmul(
-            part,
-            part,
-            signs[: part.numel()],
-            value=factor,
-            out=into[start : start + _TABLE],
-        )
+        target = into[start : start + _TABLE]
+        torch.addcmul(part, part, signs[: part.numel()], value=factor, out=target)
+        # Whole numbers are meant exactly: masks of 0 and 1, counts. One ulp on a mask that is
+        # multiplied by finfo.min would be noise larger than the whole output.
+        torch.where(part == part.trunc(), part, target, out=target)
     if not bool(into.sum().isfinite()):
         torch.where(into.isfinite(), into, flat, out=into)
     return moved

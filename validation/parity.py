@@ -20,6 +20,8 @@ from .compare import Errors, discrete_mismatches, errors_of, nonfinite_mismatche
 from .expected import Expected, Reference
 from .report.model import CaseReport, OutputReport, Report
 from .verdict import (
+    EXTREME_KINDS,
+    NOISE_DOMINATED,
     PEAK_LIMIT,
     RMS_LIMIT,
     TOLERANCE,
@@ -29,6 +31,7 @@ from .verdict import (
     judge_kind,
     over_cases,
     over_outputs,
+    signal_sizes,
 )
 
 __all__ = ["judge", "unverified"]
@@ -214,7 +217,8 @@ def _judge_floats(
     for index, finding in enumerate(findings):
         if finding.errors is not None:
             groups.setdefault((finding.output, finding.case.kind), []).append(index)
-    for (name, _), members in groups.items():
+    usual: dict[str, Floor] = {}
+    for (name, kind), members in sorted(groups.items(), key=lambda g: g[0][1] in EXTREME_KINDS):
         noise = [reference.expected[_key(findings[i].case)][name].noise for i in members]
         outcome = judge_kind(
             noise,
@@ -222,15 +226,39 @@ def _judge_floats(
             dtypes[name],
             tolerance=reference.tolerance_reason is not None,
         )
-        for index, (ratios, floor) in zip(members, outcome, strict=True):
-            judged[index] = replace(
-                findings[index],
-                verdict="pass" if ratios.within else "fail",
-                reason="" if ratios.within else _distance(ratios, reference),
-                ratios=ratios,
-                floor=floor,
+        sizes = signal_sizes(noise)
+        for index, size, (ratios, floor) in zip(members, sizes, outcome, strict=True):
+            found = replace(findings[index], ratios=ratios, floor=floor)
+            judged[index] = _rule(found, size, usual.get(name), reference)
+        if kind not in EXTREME_KINDS:
+            known = usual.get(name, Floor(0.0, 0.0))
+            usual[name] = Floor(
+                max(known.peak, *(floor.peak for _, floor in outcome)),
+                max(known.rms, *(floor.rms for _, floor in outcome)),
             )
     return judged
+
+
+def _rule(found: _Finding, size: float, usual: Floor | None, reference: Reference) -> _Finding:
+    """The verdict on one measured output.
+
+    `size` is the truth's RMS; `usual` the absolute floor on cases of usual
+    values, known when a case of extreme ones is judged.
+    """
+    ratios, floor, errors = found.ratios, found.floor, found.errors
+    if ratios is None or floor is None or errors is None:
+        return found
+    if ratios.within:
+        if floor.rms > NOISE_DOMINATED * size > 0:
+            share = f"{floor.rms / size:.0%}"
+            reason = f"the model's own rounding noise is {share} of the output here"
+            return replace(found, verdict="unverified", reason=reason)
+        return replace(found, verdict="pass")
+    far = _distance(ratios, reference)
+    if usual is not None and Ratios(errors.peak / usual.peak, errors.rms / usual.rms).within:
+        reason = f"{far}, yet within the noise that the output has on usual values"
+        return replace(found, verdict="unverified", reason=reason)
+    return replace(found, verdict="fail", reason=far)
 
 
 def _key(case: Case) -> str:

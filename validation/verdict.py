@@ -37,6 +37,7 @@ __all__ = [
     "over_cases",
     "over_outputs",
     "pooled_floor",
+    "signal_sizes",
     "tolerance_floor",
     "unit_roundoff",
 ]
@@ -190,6 +191,13 @@ def judge_kind(
         kind = kind_floor(noise)
         floors = [case_floor(kind, n, dtype) for n in noise]
     return [(_ratios(e, floor), floor) for e, floor in zip(errors, floors, strict=True)]
+
+
+def signal_sizes(noise: Sequence[Noise]) -> list[float]:
+    """RMS of the truth that each case of a kind is measured by; pooled for small outputs."""
+    if all(n.signal.count < POOLED_BELOW for n in noise):
+        return [pool_signals(n.signal for n in noise).rms] * len(noise)
+    return [n.signal.rms for n in noise]
 
 
 def _ratios(errors: Errors, floor: Floor) -> Ratios:

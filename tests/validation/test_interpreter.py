@@ -122,7 +122,7 @@ def test_constants_keep_the_value_that_float32_gave_them(run):
 def test_jitter_moves_weights_by_one_ulp_and_inputs_not(run):
     policies = (AS_CAPTURED, WEIGHTS, Policy("inputs", inputs=1))
     _, _, (plain, weights, inputs) = run(
-        lambda m, x: (m.weight + 0 * x, x * 1), torch.ones(3), policies=policies
+        lambda m, x: (m.weight + 0 * x, x * 1), torch.full((3,), 1.5), policies=policies
     )
     steps = weights["output_0"].view(torch.int32) - plain["output_0"].view(torch.int32)
     assert set(steps.abs().tolist()) == {1}

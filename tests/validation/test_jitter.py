@@ -16,14 +16,20 @@ INTEGERS = {
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_every_element_moves_by_exactly_one_ulp(dtype):
     x = torch.randn(100_000, generator=torch.Generator().manual_seed(0)).to(dtype)
+    x = x[x != x.trunc()]
     steps = jitter(x, "key", 1).view(INTEGERS[dtype]) - x.view(INTEGERS[dtype])
     assert set(steps.tolist()) == {-1, 1}
     assert abs(steps.double().mean()) < 0.02
 
 
 def test_large_tensors_are_covered_to_the_end():
-    x = torch.ones(3 * 2**20 + 5)
+    x = torch.full((3 * 2**20 + 5,), 1.5)
     assert bool((jitter(x, "key", 1) != x).all())
+
+
+def test_whole_numbers_stay_because_masks_and_counts_are_meant_exactly():
+    x = torch.tensor([0.0, 1.0, -3.0, 255.0, 0.5])
+    assert (jitter(x, "key", 1) != x).tolist() == [False, False, False, False, True]
 
 
 def test_the_key_decides_and_the_sign_reverses():
