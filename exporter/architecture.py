@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..errors import UsageError
-from .locating import locate
+from .locating import locate, require_callable
 from .spec import Spec, parse, raised_at
 
 __all__ = ["Architecture", "FactoryError", "build", "default_inputs"]
@@ -43,6 +43,7 @@ class Architecture:
     """
 
     def __init__(self, text: str) -> None:
+        require_callable(text)
         self.spec = parse(text)
         located = locate(self.spec)
         self.target, self.notes = located.target, located.notes

@@ -17,9 +17,10 @@ from torch import nn
 
 from ..errors import UsageError
 from .script import importable, run_file
+from .script_slice import defined_in
 from .spec import Spec, raised_at
 
-__all__ = ["Located", "locate"]
+__all__ = ["Located", "locate", "require_callable"]
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,51 @@ def _attribute(module: types.ModuleType, spec: Spec) -> Any:
 
 
 def _no_attribute(owner: Any, part: str, spec: Spec) -> UsageError:
+    # A training script was run in part, so its other names are only in its text.
+    written = _definitions(Path(spec.place)) if spec.is_file and "." not in spec.name else []
     names = [n for n in vars(owner) if not n.startswith("_") and callable(getattr(owner, n, None))]
-    near = _nearest(part, names)
+    near = _nearest(part, list(dict.fromkeys((*names, *written))))
     modules = [n for n in names if _is_own_module_class(getattr(owner, n), owner)]
-    offered = near or ", ".join(modules[:8])
+    offered = near or ", ".join((written or modules)[:8])
     return UsageError(
         f"--model {spec.text}: {spec.place} has no {part}",
         hint=f"did you mean {offered}?" if offered else "check the name",
+    )
+
+
+def _definitions(path: Path) -> list[str]:
+    """Classes and functions that a file defines, read without running it."""
+    try:
+        return defined_in(path.read_text("utf-8-sig"))
+    except (OSError, SyntaxError, ValueError):
+        return []
+
+
+def require_callable(text: str) -> None:
+    """Refuse `file.py` without `:Class`, naming what the file defines.
+
+    Raises:
+        UsageError: `text` names a file and nothing in it.
+    """
+    place = text.partition("(")[0].strip().removesuffix(":")
+    if not place.endswith(".py") or ":" in Path(place).name:
+        return
+    path = Path(place)
+    if not path.is_file():
+        raise _no_file(text, path)
+    names = _definitions(path)
+    name = names[0] if len(names) == 1 else "Class"
+    listed = f"; {path.name} defines {', '.join(names[:8])}" if names else ""
+    raise UsageError(
+        f"--model {text} names a file but nothing in it: :{name} is missing",
+        hint=f"name what builds the model: --model {place}:{name}{listed}",
+    )
+
+
+def _no_file(text: str, path: Path) -> UsageError:
+    return UsageError(
+        f"--model {text}: {path} does not exist",
+        hint="the path is relative to the current directory",
     )
 
 
@@ -187,9 +226,6 @@ def _no_library_model(spec: Spec, names: Sequence[str]) -> UsageError:
 def _from_file(spec: Spec) -> Located:
     path = Path(spec.place)
     if not path.is_file():
-        raise UsageError(
-            f"--model {spec.text}: {path} does not exist",
-            hint="the path is relative to the current directory",
-        )
+        raise _no_file(spec.text, path)
     module, notes = run_file(path.resolve(), spec)
     return Located(_attribute(module, spec), module, notes)

@@ -19,6 +19,12 @@ from .spec import Spec, raised_at
 __all__ = ["importable", "run_file"]
 
 
+_TRAINS = "trains when imported"
+_GUARD_TRAINING = (
+    "move the training under `if __name__ == '__main__':`, or the model into a file of its own"
+)
+
+
 def run_file(path: Path, spec: Spec) -> tuple[types.ModuleType, tuple[str, ...]]:
     """The file as a module that has what `spec` names, and notes on how that was done.
 
@@ -39,26 +45,34 @@ def run_file(path: Path, spec: Spec) -> tuple[types.ModuleType, tuple[str, ...]]
             hint="name a .py file that imports",
         ) from error
     if part.partial:
-        return _execute(path, source, part, spec), (_note(path, spec, part, "trains when run"),)
+        module = _execute(path, source, part, spec, _TRAINS)
+        return module, (_note(path, spec, "not its training"),)
     try:
         return _run_whole(path, source, part, spec), ()
     except UsageError as failure:
         if not isinstance(failure.__cause__, ImportError):
             raise
-        part = needed_by(source.decode("utf-8-sig"), wanted, always=True)
-        try:
-            module = _execute(path, source, part, spec)
-        except UsageError:
+        return _without_imports(path, source, spec, failure)
+
+
+def _without_imports(
+    path: Path, source: bytes, spec: Spec, failure: UsageError
+) -> tuple[types.ModuleType, tuple[str, ...]]:
+    """What the wanted name needs of a file whose imports fail, or why that fails too."""
+    wanted = spec.name.partition(".")[0]
+    part = needed_by(source.decode("utf-8-sig"), wanted, always=True)
+    why = str(failure.__cause__)
+    try:
+        module = _execute(path, source, part, spec, f"cannot be run whole ({why})")
+    except UsageError as second:
+        if isinstance(second.__cause__, ImportError):
             raise failure from failure.__cause__
-        return module, (_note(path, spec, part, f"cannot be run ({failure.__cause__})"),)
+        raise
+    return module, (_note(path, spec, f"not all of it: {why}"),)
 
 
-def _note(path: Path, spec: Spec, part: ScriptSlice, why: str) -> str:
-    lines = ", ".join(map(str, part.skipped[:6])) + (", ..." if len(part.skipped) > 6 else "")
-    return (
-        f"{path.name} {why} as a whole: only the definitions that {spec.name} needs were executed"
-        + (f" (skipped lines {lines})" if lines else "")
-    )
+def _note(path: Path, spec: Spec, left_out: str) -> str:
+    return f"only the parts of {path.name} that {spec.name} needs were run, {left_out}"
 
 
 def _run_whole(path: Path, source: bytes, part: ScriptSlice, spec: Spec) -> types.ModuleType:
@@ -70,7 +84,7 @@ def _run_whole(path: Path, source: bytes, part: ScriptSlice, spec: Spec) -> type
         try:
             return importlib.import_module(name)
         except (Exception, SystemExit) as error:
-            raise _script_failed(path, part, spec, error) from error
+            raise _script_failed(path, spec, error) from error
 
 
 def _package_module(path: Path) -> tuple[Path, str] | None:
@@ -87,8 +101,13 @@ def _imports_relatively(tree: ast.Module) -> bool:
     return any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
 
 
-def _execute(path: Path, source: bytes, part: ScriptSlice, spec: Spec) -> types.ModuleType:
-    """Run the file, or its slice, as a module of a name nobody else uses."""
+def _execute(
+    path: Path, source: bytes, part: ScriptSlice, spec: Spec, why: str = ""
+) -> types.ModuleType:
+    """Run the file, or its slice, as a module of a name nobody else uses.
+
+    `why` says, for the error, why only a slice is run.
+    """
     digest = hashlib.sha256(str(path).encode() + source).hexdigest()[:12]
     stem = re.sub(r"\W", "_", path.stem)
     name = f"_isomorph_{stem}_{digest}"
@@ -107,18 +126,17 @@ def _execute(path: Path, source: bytes, part: ScriptSlice, spec: Spec) -> types.
         raise
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise _script_failed(path, part, spec, error) from error
+        raise _script_failed(path, spec, error, why) from error
     return module
 
 
-def _script_failed(path: Path, part: ScriptSlice, spec: Spec, error: BaseException) -> UsageError:
+def _script_failed(path: Path, spec: Spec, error: BaseException, why: str = "") -> UsageError:
     shown = f"{type(error).__name__}: {error}{raised_at(error)}"
-    if part.partial:
+    if why:
         return UsageError(
-            f"--model {spec.text}: {path.name} trains when imported, so only the definitions that "
-            f"{spec.name} needs were executed, and that failed: {shown}",
-            hint="move the training under `if __name__ == '__main__':`, or the model into a file "
-            "of its own",
+            f"--model {spec.text}: {path.name} {why}, so only the parts that {spec.name} needs "
+            f"were run, and that failed: {shown}",
+            hint=_GUARD_TRAINING if why == _TRAINS else "move the model into a file of its own",
         )
     if isinstance(error, ModuleNotFoundError):
         return UsageError(

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["ScriptSlice", "needed_by"]
+__all__ = ["ScriptSlice", "defined_in", "needed_by"]
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
@@ -33,11 +33,22 @@ _SETTINGS = (
 
 @dataclass(frozen=True)
 class ScriptSlice:
-    """`tree` to execute; `partial` if statements were left out, at lines `skipped`."""
+    """`tree` to execute; `partial` if statements were left out."""
 
     tree: ast.Module
     partial: bool
-    skipped: tuple[int, ...] = ()
+
+
+def defined_in(source: str) -> list[str]:
+    """The public classes, then functions, that a file's top level defines; nothing is run.
+
+    Raises:
+        SyntaxError: the source is not Python.
+    """
+    body = ast.parse(source).body
+    classes = [node.name for node in body if isinstance(node, ast.ClassDef)]
+    functions = [node.name for node in body if isinstance(node, ast.FunctionDef)]
+    return [name for name in (*classes, *functions) if not name.startswith("_")]
 
 
 def needed_by(source: str, name: str, *, always: bool = False) -> ScriptSlice:
@@ -53,17 +64,22 @@ def needed_by(source: str, name: str, *, always: bool = False) -> ScriptSlice:
     own = _OwnNames.of(tree)
     if not always and not any(_does_work(statement, own) for statement in tree.body):
         return ScriptSlice(tree, partial=False)
-    kept = _closure(tree.body, name)
+    statements = [one for statement in tree.body for one in _one_name_each(statement)]
+    kept = _closure(statements, name)
     body: list[ast.stmt] = []
-    skipped: list[int] = []
-    for statement in tree.body:
+    for statement in statements:
         if statement in kept:
             body.append(statement)
         elif isinstance(statement, _IMPORTS):
             body.append(_tolerated(statement))
-        elif not _is_main_guard(statement):
-            skipped.append(statement.lineno)
-    return ScriptSlice(ast.Module(body=body, type_ignores=[]), partial=True, skipped=tuple(skipped))
+    return ScriptSlice(ast.Module(body=body, type_ignores=[]), partial=True)
+
+
+def _one_name_each(statement: ast.stmt) -> list[ast.stmt]:
+    """`import a, b` as two statements: the model may need only one of them."""
+    if not isinstance(statement, ast.Import):
+        return [statement]
+    return [ast.copy_location(ast.Import(names=[alias]), statement) for alias in statement.names]
 
 
 def _does_work(statement: ast.stmt, own: _OwnNames) -> bool:
@@ -136,6 +152,8 @@ def _tolerated(statement: ast.stmt) -> ast.stmt:
 
 def _wanted(statement: ast.stmt, names: set[str]) -> bool:
     """Whether a statement defines one of `names`, or builds one up (`layers.append(...)`)."""
+    if isinstance(statement, ast.With):
+        return bool(_defines(statement) & names) and _only_reads(statement)
     if isinstance(statement, _WORK) or _is_main_guard(statement):
         return False
     if isinstance(statement, ast.Expr):
@@ -144,6 +162,12 @@ def _wanted(statement: ast.stmt, names: set[str]) -> bool:
             return False
         return _root_name(call.func) in names and not _call_works(call, frozenset())
     return bool(_defines(statement) & names)
+
+
+def _only_reads(statement: ast.With) -> bool:
+    """A `with open(...) as file:` that fills variables, as a configuration is read."""
+    plain = all(isinstance(s, (ast.Assign, ast.AnnAssign, ast.Pass)) for s in statement.body)
+    return plain and not any(_call_works(call, frozenset()) for call in _calls(statement))
 
 
 def _defines(statement: ast.stmt) -> set[str]:

@@ -177,7 +177,9 @@ def test_a_training_script_does_not_train_again(here: Path) -> None:
     assert module.body[0].out_features == 24
     assert not (here / "trained_again").exists()
     assert not (here / "model.pt").exists()
-    assert "only the definitions that MLP needs were executed" in architecture.notes[0]
+    assert architecture.notes == (
+        "only the parts of train.py that MLP needs were run, not its training",
+    )
 
 
 def test_an_instance_in_a_training_script_is_taken_untrained(here: Path) -> None:
@@ -256,6 +258,78 @@ def test_a_slice_that_fails_says_why(here: Path) -> None:
     assert "trains when imported" in refused.value.message
     assert "missing_package_here" in refused.value.message
     assert "__main__" in (refused.value.hint or "")
+
+
+# Imports that fail
+
+READS = {
+    "assigned": "CFG = json.load(open('cfg.json'))",
+    "with": "with open('cfg.json') as file:\n    CFG = json.load(file)",
+    "with a call for its effect": "CFG = json.load(open('cfg.json'))\nabsent_one.init(CFG)",
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("imports", ["import absent_one\nimport json", "import absent_one, json"])
+def test_a_failing_import_that_the_model_does_not_use_is_left_out(
+    imports: str, read: str, here: Path
+) -> None:
+    (here / "cfg.json").write_text('{"size": 5}')
+    (here / "net.py").write_text(
+        f"{imports}\nfrom torch import nn\n{READS[read]}\n"
+        "class Net(nn.Linear):\n    def __init__(self):\n        super().__init__(CFG['size'], 2)\n"
+    )
+
+    architecture = Architecture("net.py:Net")
+
+    assert architecture.build().in_features == 5
+    assert architecture.notes[0].startswith("only the parts of net.py that Net needs were run")
+
+
+def test_what_stops_the_needed_part_is_told_and_not_the_import_beside_it(here: Path) -> None:
+    (here / "net.py").write_text(
+        "import absent_one\nfrom torch import nn\nSIZE = int(open('absent.txt').read())\n"
+        "class Net(nn.Linear):\n    def __init__(self):\n        super().__init__(SIZE, 2)\n"
+    )
+
+    with pytest.raises(UsageError, match=r"FileNotFoundError.*absent\.txt.*\(net\.py:3\)"):
+        build("net.py:Net")
+
+
+def test_a_failing_import_that_the_model_uses_is_told(here: Path) -> None:
+    (here / "net.py").write_text(
+        "import absent_one\nfrom torch import nn\nclass Net(absent_one.Base):\n    pass\n"
+    )
+
+    with pytest.raises(UsageError, match="absent_one") as refused:
+        build("net.py:Net")
+    assert "install absent_one" in (refused.value.hint or "")
+
+
+# Names that are not there
+
+
+@pytest.mark.parametrize("spec", ["train.py:MPL", "train.py:MLPP(16)", "train.py:mlp"])
+def test_a_typo_is_corrected_though_the_script_is_run_in_part(spec: str, here: Path) -> None:
+    (here / "train.py").write_text(SCRIPT)
+
+    with pytest.raises(UsageError) as refused:
+        build(spec)
+
+    assert refused.value.hint == "did you mean MLP?"
+
+
+@pytest.mark.parametrize("spec", ["train.py", "train.py:", "train.py(16)"])
+def test_a_file_without_a_class_lists_what_it_defines_and_runs_nothing(
+    spec: str, here: Path
+) -> None:
+    (here / "train.py").write_text("open('ran', 'w').close()\n" + SCRIPT)
+
+    with pytest.raises(UsageError, match=":Class is missing") as refused:
+        build(spec)
+
+    assert (refused.value.hint or "").endswith("train.py:Class; train.py defines MLP, block")
+    assert not (here / "ran").exists()
 
 
 def test_a_name_made_by_the_work_is_reported(here: Path) -> None:
