@@ -271,9 +271,8 @@ def _dispatch(root: Any, source: Path, model: str | None, notes: list[str]) -> L
         if module is not None:
             notes = [*notes, *([f"took entry '{where}' of the file"] if where else [])]
             try:
-                while _qualified(module) in WRAPPERS and isinstance(module.module, nn.Module):
-                    notes.append(f"took the model out of its {type(module).__name__}")
-                    module = module.module
+                module, taken_off = _unwrapped(module)
+                notes += [f"took the model out of its {name}" for name in taken_off]
                 return _finished(module, "module", _qualified(module), notes)
             except (AttributeError, TypeError, RuntimeError, RecursionError) as error:
                 raise InputFileError(
@@ -282,6 +281,18 @@ def _dispatch(root: Any, source: Path, model: str | None, notes: list[str]) -> L
                     f"load only the weights: --model {as_spec(_qualified(module))}",
                 ) from error
     return _from_state(root, source, model, notes=notes)
+
+
+def _unwrapped(module: nn.Module) -> tuple[nn.Module, list[str]]:
+    """The module inside DataParallel and the like, and the wrappers' names, outermost first."""
+    taken_off: dict[int, str] = {}  # by identity: a hostile file may wrap a module in itself
+    while _qualified(module) in WRAPPERS and id(module) not in taken_off:
+        inner = getattr(module, "module", None)
+        if not isinstance(inner, nn.Module):
+            break
+        taken_off[id(module)] = type(module).__name__
+        module = inner
+    return module, list(taken_off.values())
 
 
 def _is_optimizer(root: Any) -> bool:

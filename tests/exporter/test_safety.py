@@ -447,3 +447,14 @@ def test_honest_torchscript_loads(tmp_path: Path) -> None:
     assert loaded.architecture == "Custom"
     assert not any(parameter.requires_grad for parameter in loaded.module.parameters())
     assert not loaded.module.training
+
+
+def test_a_wrapper_of_itself_ends(tmp_path: Path) -> None:
+    wrapper = nn.DataParallel(nn.Linear(2, 2))
+    wrapper._modules.clear()
+    wrapper.__dict__["module"] = wrapper
+    torch.save(wrapper, tmp_path / "m.pt")
+
+    with contextlib.suppress(InputFileError):
+        load_checkpoint(tmp_path / "m.pt")
+    assert inspect(tmp_path / "m.pt").root_class
