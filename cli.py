@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from . import __version__
-from .errors import IsomorphError, MissingRequirementError, ParityError, UsageError
+from .errors import MissingRequirementError, ParityError, UsageError
+from .failures import failures, leave, print_failure
 
 if TYPE_CHECKING:
     from .progress import Progress
@@ -154,7 +154,7 @@ def export(
       isomorph export bert.pt --model net.py:Bert -i ids=1x128:int64 -i mask=1x128:bool
     """
     as_json: bool = given["as_json"]
-    with _failures(as_json, given["verbose"], source):
+    with failures(as_json, given["verbose"], source):
         from .exporter.pipeline import export as run
         from .targets.options import split_settings
 
@@ -180,8 +180,8 @@ def export(
             from .rendering import print_export
 
             print_export(result)
-        if failures := result.failures():
-            _leave(failures[0], as_json)
+        if found := result.failures():
+            leave(found[0], as_json)
 
 
 @cli.command()
@@ -199,7 +199,7 @@ def validate(artifact: str, against: str, device: str, **given: Any) -> None:
       isomorph validate digits.onnx --against digits.pt --model train.py:DigitsNet
     """
     as_json: bool = given["as_json"]
-    with _failures(as_json, given["verbose"], against):
+    with failures(as_json, given["verbose"], against):
         from .validation.checking import validate as run
 
         with _only_json(as_json):
@@ -218,9 +218,9 @@ def validate(artifact: str, against: str, device: str, **given: Any) -> None:
 
             print_report(report)
         if report.verdict == "fail":
-            _leave(ParityError(f"{artifact} fails: {report.reason}"), as_json)
+            leave(ParityError(f"{artifact} fails: {report.reason}"), as_json)
         if report.verdict == "unverified":
-            _leave(
+            leave(
                 MissingRequirementError(
                     f"{artifact} could not be verified: {report.reason}",
                     hint="validate needs at least evaluated evidence",
@@ -240,7 +240,7 @@ def inspect(file: str, as_json: bool, verbose: bool) -> None:
     Example:
       isomorph inspect model.pt
     """
-    with _failures(as_json, verbose, file):
+    with failures(as_json, verbose, file):
         from .exporter.inspection import inspect as run
 
         found = run(file)
@@ -261,7 +261,7 @@ def targets(as_json: bool) -> None:
     Example:
       isomorph targets
     """
-    with _failures(as_json, False, None):
+    with failures(as_json, False, None):
         from .targets.registry import capabilities
 
         found = capabilities()
@@ -320,54 +320,6 @@ def _only_json(active: bool) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _failures(as_json: bool, verbose: bool, source: str | None) -> Iterator[None]:
-    """Every failure becomes one message and its exit code."""
-    try:
-        yield
-    except IsomorphError as error:
-        if verbose:
-            traceback.print_exc()
-        if as_json:
-            from .exporter.result import error_document
-
-            _print_json({"source": source, "artifacts": [], "error": error_document(error)})
-        _leave(error, as_json)
-    except KeyboardInterrupt:
-        click.echo("interrupted; nothing was written", err=True)
-        sys.exit(130)
-    except (click.exceptions.Exit, click.ClickException, click.Abort):
-        raise
-    except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours
-        _bug(error, as_json, verbose, source)
-
-
-def _leave(error: IsomorphError, as_json: bool) -> None:
-    from .console import print_error
-
-    if not as_json:
-        print_error(error)
-    sys.exit(error.exit_code)
-
-
-def _bug(error: Exception, as_json: bool, verbose: bool, source: str | None) -> None:
-    if verbose:
-        traceback.print_exc()
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="isomorph-bug-", suffix=".txt", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(f"isomorph {__version__}\n{' '.join(sys.argv)}\n\n{traceback.format_exc()}")
-    told = IsomorphError(
-        f"this is a bug in Isomorph ({type(error).__name__}: {str(error)[:300]})",
-        hint=f"the traceback is in {file.name}; please report it with that file",
-    )
-    if as_json:
-        from .exporter.result import error_document
-
-        _print_json({"source": source, "artifacts": [], "error": error_document(told)})
-    _leave(told, as_json)
-
-
 def _collect_garbage_rarely() -> None:
     """A short-lived process that makes millions of objects wins little by looking for cycles.
 
@@ -386,6 +338,9 @@ def _run(command: click.Command, name: str | None) -> None:
     context manager.
     """
     _collect_garbage_rarely()
+    _prepare_streams()
+    # A job that is stopped by its scheduler cleans up as one that is interrupted does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     code: Any = 0
     try:
         code = command.main(prog_name=name, standalone_mode=False)
@@ -394,14 +349,24 @@ def _run(command: click.Command, name: str | None) -> None:
     except click.ClickException as error:
         error.show()
         if "--json" in sys.argv:
-            _print_json({"error": {"code": 2, "message": error.format_message(), "hint": None}})
+            print_failure(None, UsageError(error.format_message()))
         code = error.exit_code
     except click.Abort:
         code = 130
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # a closed pipe has nobody left to tell
+        with suppress(OSError, ValueError, AttributeError):  # closed: nobody left to tell
             stream.flush()
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _prepare_streams() -> None:
+    """Closed streams become the null device; letters that an encoding lacks are escaped."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def main() -> None:

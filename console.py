@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,7 +33,19 @@ def stdout_console() -> Console:
     """A console for results; as wide as the terminal, 100 columns where there is none."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    class Patient(Console):
+        """Goes on when the reader of a pipe has left: the exit code must still be right."""
+
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            _read_by_nobody()
+
+    return Patient(width=None if sys.stdout.isatty() else 100, highlight=False)
+
+
+def _read_by_nobody() -> None:
+    """Let further output go nowhere, so that the interpreter's last flush does not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stderr_console() -> Console:
@@ -114,8 +126,11 @@ def print_error(error: IsomorphError) -> None:
 
 def print_json(document: Mapping[str, Any]) -> None:
     """One JSON document on stdout."""
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _read_by_nobody()
 
 
 @contextmanager
@@ -124,12 +139,19 @@ def only_json_on_stdout(active: bool) -> Iterator[None]:
     if not active:
         yield
         return
-    sys.stdout.flush()
-    saved = os.dup(1)
-    os.dup2(2, 1)
+    ours = sys.stdout
+    ours.flush()
+    try:
+        saved = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # one of the two is closed: there is nothing to keep apart
+        yield
+        return
     try:
         yield
     finally:
-        sys.stdout.flush()
+        sys.stdout = ours  # the model's code may have replaced or closed it
+        with suppress(ValueError):
+            ours.flush()
         os.dup2(saved, 1)
         os.close(saved)

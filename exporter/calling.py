@@ -173,20 +173,30 @@ def _positional_names(forward: Callable[..., Any], count: int) -> list[tuple[str
     return names[:count]
 
 
-def register_dataclasses(tree: Any) -> None:
-    """Teach pytree the dataclass types found in `tree`, so that torch.export sees their fields."""
+def register_dataclasses(tree: Any) -> bool:
+    """Teach pytree the dataclasses and dict subclasses found in `tree`; True if one was new.
+
+    torch.export then sees their fields and entries.
+    """
     seen: set[int] = set()
+    new = False
 
     def visit(value: Any) -> None:
+        nonlocal new
         if id(value) in seen:
             return
         seen.add(id(value))
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            if type(value) not in pytree.SUPPORTED_NODES:
+        known = type(value) in pytree.SUPPORTED_NODES
+        if dataclasses.is_dataclass(value) and not isinstance(value, (type, Mapping)):
+            if not known:
                 torch.export.register_dataclass(type(value))
+                new = True
             for field in dataclasses.fields(value):
                 visit(getattr(value, field.name))
         elif isinstance(value, Mapping):
+            if isinstance(value, dict) and not known:
+                _register_dict(type(value))
+                new = True
             for item in value.values():
                 visit(item)
         elif isinstance(value, (list, tuple)):
@@ -194,3 +204,19 @@ def register_dataclasses(tree: Any) -> None:
                 visit(item)
 
     visit(tree)
+    return new
+
+
+def _register_dict(kind: type) -> None:
+    """A dict subclass is a node whose children are its values, made again from pairs."""
+
+    def keyed(value: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        return [(pytree.MappingKey(k), v) for k, v in value.items()], list(value)
+
+    pytree.register_pytree_node(
+        kind,
+        lambda value: (list(value.values()), list(value)),
+        lambda values, keys: kind(zip(keys, values, strict=True)),
+        serialized_type_name=f"{kind.__module__}.{kind.__qualname__}",
+        flatten_with_keys_fn=keyed,
+    )

@@ -82,8 +82,10 @@ def capture(
     try:
         program, attempts = try_strategies(module, args, kwargs, leaves, names, axes)
     except ConversionError:
-        _reject_bad_example(module, leaves, input_tree)
-        raise
+        # What the model returns may be of a type that torch.export does not know yet.
+        if not register_dataclasses(_reject_bad_example(module, leaves, input_tree)):
+            raise
+        program, attempts = try_strategies(module, args, kwargs, leaves, names, axes)
     tensors = {n: v for n, v in zip(names, leaves, strict=True) if isinstance(v, torch.Tensor)}
     graph = _describe(program, names, leaves, input_tree, axes, tensors, attempts)
     padding = note_on_padding(module)
@@ -229,8 +231,8 @@ def _room_to_vary(leaf: Any, axes: Mapping[int, Dim]) -> Any:
 
 def _reject_bad_example(
     module: torch.nn.Module, leaves: Sequence[Any], tree: pytree.TreeSpec
-) -> None:
-    """After a failed capture: does the module itself take the example?
+) -> Any:
+    """After a failed capture: what does the module itself make of the example?
 
     Raises:
         UsageError: it does not.
@@ -239,7 +241,7 @@ def _reject_bad_example(
     args, kwargs = pytree.tree_unflatten(copies, tree)
     try:
         with torch.no_grad():
-            module(*args, **kwargs)
+            return module(*args, **kwargs)
     except Exception as error:
         shapes = ", ".join(
             f"{list(v.shape)} {dtype_name(v.dtype)}" if isinstance(v, torch.Tensor) else repr(v)
@@ -248,8 +250,17 @@ def _reject_bad_example(
         raise UsageError(
             f"the model rejects the example input ({shapes}): "
             f"{type(error).__name__}: {first_line(error)}",
-            hint="give inputs that the model accepts with --input NAME=SHAPE:DTYPE",
+            hint=_accepts(module, leaves),
         ) from error
+
+
+def _accepts(module: torch.nn.Module, leaves: Sequence[Any]) -> str:
+    """What to write instead, where the reason can be guessed."""
+    tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
+    looks_up = any(isinstance(m, torch.nn.Embedding) for m in module.modules())
+    if looks_up and all(v.is_floating_point() for v in tensors):
+        return "token ids are integers: give --input NAME=SHAPE:int64"
+    return "give inputs that the model accepts with --input NAME=SHAPE:DTYPE"
 
 
 def _describe(

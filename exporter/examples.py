@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,10 @@ def torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
+# Elements of an input: 4 GB in float32, beyond what an example is for.
+_LARGEST_EXAMPLE = 1 << 30
+
+
 def make_tensor(
     shape: Sequence[int],
     dtype: str,
@@ -58,6 +63,11 @@ def make_tensor(
     """
     size = tuple(shape)
     kind = torch_dtype(dtype)
+    if math.prod(size) > _LARGEST_EXAMPLE:
+        raise UsageError(
+            f"an input of shape {'x'.join(map(str, size))} does not fit into memory",
+            hint="give a smaller example; dynamic axes may grow up to their maximum later",
+        )
     if dtype == "bool":
         return torch.randint(0, 2, size, generator=generator).to(torch.bool)
     if kind.is_complex:
@@ -89,13 +99,44 @@ def parameter_names(module: Callable[..., Any]) -> tuple[list[str], bool]:
 def call_from_requests(
     module: Callable[..., Any], requests: Sequence[InputRequest], *, seed: int = 0
 ) -> ExampleCall:
-    """A call with made-up values of the shapes and dtypes asked for."""
+    """A call with made-up values of the shapes and dtypes asked for.
+
+    Raises:
+        UsageError: a name is unknown, or an input that the model needs is not given.
+    """
     generator = torch.Generator().manual_seed(seed)
     tensors = []
     for request in requests:
         value = make_tensor(request.shape, request.dtype, request.range, generator)
         tensors.append((request.name, value))
-    return ExampleCall((), _arrange(module, tensors), synthetic=True)
+    arguments = _arrange(module, tensors)
+    _demand_all(module, requests)
+    return ExampleCall((), arguments, synthetic=True)
+
+
+def _demand_all(module: Callable[..., Any], requests: Sequence[InputRequest]) -> None:
+    needed = _required_names(module)
+    named = {request.name.partition(".")[0] for request in requests if request.name}
+    positional = sum(request.name is None for request in requests)
+    open_ = [n for n in needed if n not in named and not any(m.startswith(f"{n}_") for m in named)]
+    missing = open_[positional:]
+    if missing:
+        example = " ".join(f"-i {name}=SHAPE" for name in needed)
+        raise UsageError(
+            f"no shape is given for the input {', '.join(missing)}",
+            hint=f"give every input that forward() needs: {example}",
+        )
+
+
+def _required_names(module: Callable[..., Any]) -> list[str]:
+    """Parameters without a default."""
+    if getattr(getattr(module, "forward", None), "schema", None) is not None:
+        return []  # TorchScript tells which one it misses
+    signature = inspect.signature(getattr(module, "forward", module))
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [
+        p.name for p in signature.parameters.values() if p.kind in kinds and p.default is p.empty
+    ]
 
 
 def call_from_tensors(

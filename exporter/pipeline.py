@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import (
+    ConversionError,
+    InputFileError,
     IsomorphError,
     MissingRequirementError,
     UsageError,
@@ -18,30 +19,21 @@ from ..errors import (
 from ..progress import Progress, Silent, Step
 from ..publishing import Staging, destination_errors
 from ..targets import registry
-from ..targets.options import build_options
-from .records import build_manifest, companions, stale_files
+from .planning import Plan, demand_devices, make_plans, protect
+from .records import build_manifest, stale_files
 from .result import ExportedArtifact, ExportResult
 from .source import Request, Source, in_eval_mode, open_source
 
 if TYPE_CHECKING:
     import torch
 
-    from ..targets.base import Artifact, Target
+    from ..targets.base import Artifact, Session
     from ..validation.reference import Reference
     from ..validation.report import Report
 
 __all__ = ["export"]
 
 _RANK = {"built": 0, "evaluated": 1, "executed": 2}
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """One format to make: where it goes and how."""
-
-    target: Target
-    options: Any
-    destination: Path
 
 
 class _Clock:
@@ -119,11 +111,11 @@ def export(
     _check_request(formats, precision, require, validate)
     clock = _Clock(progress or Silent())
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
-    plans = _plans(source, formats, output, options)
-    _protect(plans, [source, *request.input_files(), *(data or ())])
+    plans = make_plans(source, formats, output, options)
+    protect(plans, [source, *request.input_files(), *_paths(data)])
     if validate:
         for plan in plans:
-            _demand_devices(plan.target, devices)
+            demand_devices(plan.target, devices)
     with ExitStack() as stack:
         stagings = [stack.enter_context(Staging(plan.destination)) for plan in plans]
         stack.enter_context(in_eval_mode(source))
@@ -159,103 +151,10 @@ def _label(source: Any) -> str:
     return str(source) if isinstance(source, (str, Path)) else type(source).__name__
 
 
-def _plans(
-    source: Any,
-    formats: Sequence[str],
-    output: str | Path | None,
-    options: Mapping[str, Any] | None,
-) -> list[_Plan]:
-    """Resolve targets, options and destinations; fail before any work is done."""
-    plans = []
-    several = len(formats) > 1
-    for name in formats:
-        target = registry.get(name)
-        capability = target.capability()
-        if not capability.builds:
-            raise MissingRequirementError(
-                f"the format {name} cannot be made on this machine",
-                hint=f"install what it needs: {capability.remedy}",
-            )
-        own = (options or {}).get(name, {}) if several or name in (options or {}) else options
-        plans.append(
-            _Plan(
-                target,
-                build_options(target.options_type, own or {}),
-                _destination(source, target, output, several),
-            )
-        )
-    return plans
-
-
-def _protect(plans: Sequence[_Plan], given: Sequence[Any]) -> None:
-    """Refuse to write onto anything that is read, and onto folders."""
-    read = [Path(entry) for entry in given if isinstance(entry, (str, Path))]
-    for plan in plans:
-        for path in companions(plan.destination):
-            for source in read:
-                if _same_file(path, source):
-                    raise UsageError(
-                        f"the output would overwrite {source}", hint="choose another -o"
-                    )
-            if path.exists() and not path.is_file():
-                raise UsageError(
-                    f"{path}, which would be written, is no regular file",
-                    hint="choose another -o",
-                )
-
-
-def _demand_devices(target: Target, devices: Sequence[str]) -> None:
-    """Fail before any work if the artifact could not be run where it is to be run."""
-    capability = target.capability()
-    for device in devices:
-        kind = device.partition(":")[0]
-        if kind in capability.devices:
-            continue
-        if not capability.runs:
-            raise MissingRequirementError(
-                f"{target.name} files cannot be run on this machine",
-                hint=f"{capability.remedy}; or write without checking: --no-validate",
-            )
-        known = [*capability.devices, *capability.device_remedies]
-        if kind not in known:
-            raise UsageError(
-                f"the format {target.name} does not know the device {device!r}",
-                hint=f"choose from {', '.join(known)}",
-            )
-        raise MissingRequirementError(
-            f"{target.name} has no {kind} on this machine, only {', '.join(capability.devices)}",
-            hint=capability.device_remedies[kind],
-        )
-
-
-def _destination(source: Any, target: Target, output: str | Path | None, several: bool) -> Path:
-    stem = Path(source).name.rsplit(".", 1)[0] if isinstance(source, (str, Path)) else "model"
-    if isinstance(source, (str, Path)):
-        beside = Path(source).parent
-    else:
-        stem, beside = type(source).__name__.lower(), Path()
-    if output is None:
-        path = beside / f"{stem}{target.suffix}"
-    elif several or Path(output).is_dir() or str(output).endswith(("/", "\\")):
-        path = Path(output) / f"{stem}{target.suffix}"
-    else:
-        path = Path(output)
-        if not path.name.endswith(target.suffix):
-            raise UsageError(
-                f"the output {path} does not end with {target.suffix}, "
-                f"the suffix of the format {target.name}",
-                hint=f"write -o {path.with_suffix(target.suffix)}",
-            )
-    return path
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    if os.path.realpath(one) == os.path.realpath(other):
-        return True
-    try:
-        return one.samefile(other)
-    except OSError:  # one of them does not exist, or cannot be looked at
-        return False
+def _paths(data: Any) -> list[Any]:
+    if data is None or isinstance(data, Mapping):
+        return []
+    return [data] if isinstance(data, (str, Path)) else list(data)
 
 
 class _Run:
@@ -295,7 +194,7 @@ class _Run:
         self._notes += notes
         return samples
 
-    def make(self, plan: _Plan, staging: Staging) -> ExportedArtifact:
+    def make(self, plan: Plan, staging: Staging) -> ExportedArtifact:
         """Convert, check and write one format."""
         shared = dict(self._clock.seconds)
         artifact = self._convert(plan, staging)
@@ -314,23 +213,34 @@ class _Run:
         }
         return replace(written, seconds=seconds)
 
-    def _convert(self, plan: _Plan, staging: Staging) -> Artifact:
+    def _convert(self, plan: Plan, staging: Staging) -> Artifact:
         graph = self._source.capture.graph
         with self._clock.stage("convert"), destination_errors(plan.destination):
             stem = plan.destination.name.removesuffix(plan.target.suffix)
             return plan.target.convert(graph, plan.options, staging.directory, stem)
 
-    def _check(self, plan: _Plan, artifact: Artifact) -> tuple[Report, ...]:
+    def _check(self, plan: Plan, artifact: Artifact) -> tuple[Report, ...]:
         from ..validation.parity import judge
 
         reference = self._shared_reference()
         reports = []
         for device in self._devices:
-            with plan.target.open(artifact.path, device) as session:
+            with self._open(plan, artifact, device) as session:
                 reports.append(
                     judge(self._source.capture.graph, reference, session, progress=self._clock)
                 )
         return tuple(reports)
+
+    @staticmethod
+    def _open(plan: Plan, artifact: Artifact, device: str) -> Session:
+        try:
+            return plan.target.open(artifact.path, device)
+        except InputFileError as error:  # we wrote the file, so the user has no bad one
+            raise ConversionError(
+                f"the runtime does not load what was written: {error.message}",
+                hint="an operator or dtype of the model may be beyond this runtime: try another "
+                "opset (--set opset=...), or leave out the operator that the message names",
+            ) from error
 
     def _shared_reference(self) -> Reference:
         if self._reference is None:
@@ -341,7 +251,7 @@ class _Run:
             )
         return self._reference
 
-    def _demand(self, plan: _Plan, reports: Sequence[Report]) -> None:
+    def _demand(self, plan: Plan, reports: Sequence[Report]) -> None:
         for report in reports:
             kind = report.evidence.kind
             if self._require and _RANK[kind] < _RANK[self._require]:
@@ -359,7 +269,7 @@ class _Run:
 
     def _write(
         self,
-        plan: _Plan,
+        plan: Plan,
         staging: Staging,
         artifact: Artifact,
         reports: tuple[Report, ...],
@@ -414,7 +324,7 @@ def _worst(reports: Sequence[Report]) -> str:
     return next((v for v in ("fail", "unverified") if v in verdicts), "pass")
 
 
-def _failed(plan: _Plan, error: IsomorphError, clock: _Clock) -> ExportedArtifact:
+def _failed(plan: Plan, error: IsomorphError, clock: _Clock) -> ExportedArtifact:
     return ExportedArtifact(
         format=plan.target.name,
         path=None,

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from .examples import read_tensors, torch_dtype
 from .signature import Dim, TensorSpec
 
-__all__ = ["MAX_SAMPLES", "as_tensors", "load_samples"]
+__all__ = ["MAX_SAMPLES", "as_tensors", "load_samples", "with_tensors"]
 
 # Each sample costs six runs of the model; more than this from one file adds time, not insight.
 MAX_SAMPLES = 16
@@ -32,7 +32,7 @@ def load_samples(
     """
     samples: list[dict[str, torch.Tensor]] = []
     notes: list[str] = []
-    for entry in data:
+    for entry in [data] if isinstance(data, (Mapping, str, Path)) else data:
         mapping = isinstance(entry, Mapping)
         label = "the given data" if mapping else Path(str(entry)).name
         tensors = as_tensors(entry) if isinstance(entry, Mapping) else read_tensors(entry)
@@ -49,6 +49,16 @@ def as_tensors(values: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         name: value.detach().cpu() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
         for name, value in values.items()
     }
+
+
+def with_tensors(tree: Any) -> Any:
+    """A nested structure with tensors in place of its numpy arrays."""
+    import numpy as np
+    from torch.utils import _pytree as pytree
+
+    return pytree.tree_map(
+        lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, tree
+    )
 
 
 def _named(

@@ -221,6 +221,11 @@ def parse_dynamic(text: str) -> DynamicRequest:
 
 def parse_dynamic_entry(target: str, rest: str) -> DynamicRequest:
     """The same from its two halves, as the Python API's mapping gives them."""
+    if not isinstance(target, str) or not isinstance(rest, str):
+        raise UsageError(
+            f"dynamic takes texts, not {rest!r}",
+            hint='for example dynamic={"x.0": "batch:1..16"}',
+        )
     text = f"{target}={rest}"
     name, dot, axis = target.rpartition(".")
     dim_name, *more = rest.split(":")

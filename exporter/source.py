@@ -222,11 +222,12 @@ def _example(
     module: torch.nn.Module, request: Request, requests: list[InputRequest]
 ) -> ExampleCall:
     from .examples import ExampleCall, call_from_requests, call_from_tensors, read_tensors
-    from .samples import as_tensors
+    from .samples import as_tensors, with_tensors
     from .suggest import suggest_input
 
     if request.args or request.kwargs:
-        return ExampleCall(request.args, dict(request.kwargs or {}), synthetic=False)
+        args, kwargs = with_tensors((request.args, dict(request.kwargs or {})))
+        return ExampleCall(args, kwargs, synthetic=False)
     if isinstance(request.inputs, Mapping):
         return call_from_tensors(module, as_tensors(request.inputs))
     files = request.input_files()

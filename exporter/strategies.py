@@ -157,8 +157,23 @@ def _capture_error(attempts: Sequence[Attempt], errors: Sequence[BaseException])
             + " ".join(line.strip(" -") for line in text.splitlines()[1:2]),
             hint=_translate_fixes(fixes.group(1)),
         )
-    tried = "; ".join(f"{a.strategy}: {a.error}" for a in attempts)
+    if "Constraints violated" in text:
+        guard = re.search(r"generated guard (.+)|with the generated guard: (.+)", text)
+        told = " ".join(text.splitlines()[1:2]).strip(" -") if guard is None else guard[0]
+        return ConversionError(
+            f"the model does not work for every size that --dynamic asks for: {told}",
+            hint="raise the minimum or lower the maximum of that dim; a size that shrinks to 1 "
+            "inside the model is often the reason",
+        )
     where = _code_line(first)
+    if "data-dependent" in text.lower():
+        place = f" ({where})" if where else ""
+        return ConversionError(
+            f"forward() decides by a tensor's values, which a graph cannot{place}",
+            hint="use torch.where or torch.cond for a branch on values, and keep sizes independent "
+            "of them (.item(), bool(), int() of a tensor read its value)",
+        )
+    tried = "; ".join(f"{a.strategy}: {a.error}" for a in attempts)
     return ConversionError(
         f"the model cannot be captured{f' ({where})' if where else ''}: {tried}",
         hint="torch.export must be able to trace forward(): replace branches on tensor values "

@@ -16,7 +16,9 @@ def suggest_input(module: torch.nn.Module) -> str:
     takes = f"; forward() takes {', '.join(names)}" if names else ""
     for layer in module.modules():
         if text := _for_layer(layer):
-            return f"give it with --input, for example -i {text}{takes}"
+            rest = "".join(f" -i {name}=SHAPE" for name in names[1:])
+            first = f"{names[0]}={text}" if rest else text
+            return f"give it with --input, for example -i {first}{rest}{takes}"
     return f"give it with --input, for example -i 1x3x224x224{takes}"
 
 

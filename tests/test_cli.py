@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -232,6 +233,122 @@ def test_a_device_that_is_not_there_is_exit_6_before_any_work(good, invoke, tmp_
     assert done.code == 6
     assert "onnx-cuda" in done.stderr
     assert "load the checkpoint" not in done.stderr
+
+
+def process(*arguments: str | Path, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "isomorph", *map(str, arguments)]
+    return subprocess.run(command, **{"capture_output": True, "text": True, **options})
+
+
+def test_a_wrong_flag_is_told_as_json_too():
+    done = process("export", "net.pt", "--fromat", "onnx", "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["code"] == 2
+    assert "--fromat" in done.stderr
+
+
+def test_a_closed_stderr_does_not_change_the_outcome(good, tmp_path):
+    command = shlex.join([sys.executable, "-m", "isomorph", *good, "-o", str(tmp_path / "n.onnx")])
+    assert subprocess.run(f"{command} 2>&-", shell=True, check=False).returncode == 0
+    assert (tmp_path / "n.onnx").exists()
+
+
+def test_a_reader_that_leaves_early_does_not_change_the_outcome(good, tmp_path):
+    command = shlex.join([sys.executable, "-m", "isomorph", *good, "-o", str(tmp_path / "n.onnx")])
+    shell = ["bash", "-o", "pipefail", "-c", f"{command} | true"]
+    assert subprocess.run(shell, check=False).returncode == 0
+
+
+def test_code_of_the_model_that_exits_is_exit_2(invoke, nets, checkpoint, tmp_path):
+    (tmp_path / "quits.py").write_text("import sys\ndef make():\n    sys.exit(0)\n")
+    done = invoke("export", checkpoint, "--model", f"{tmp_path}/quits.py:make", "-i", "1x3", "-q")
+    assert done.code == 2
+    assert "sys.exit" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", [".manifest.json", ".report.json", ".data"])
+def test_no_file_of_the_artifact_is_ever_written_onto_the_source(
+    suffix, invoke, nets, checkpoint, tmp_path
+):
+    source = tmp_path / f"o.onnx{suffix}"
+    source.write_bytes(checkpoint.read_bytes())
+    done = invoke(
+        *("export", source, "--model", f"{nets}:SmallConvNet", "-i", "x=2x3x24x24", "-q"),
+        *("-o", tmp_path / "o.onnx"),
+    )
+    assert done.code == 2
+    assert source.read_bytes() == checkpoint.read_bytes()
+    assert names(tmp_path) == [source.name]
+
+
+def test_an_old_manifest_cannot_have_other_files_removed(good, invoke, tmp_path):
+    (tmp_path / "precious.txt").write_text("mine")
+    assert invoke(*good, "-o", tmp_path / "o.onnx").code == 0
+    manifest = tmp_path / "o.onnx.manifest.json"
+    manifest.write_text(manifest.read_text().replace('"name": "o.onnx"', '"name": "precious.txt"'))
+    assert invoke(*good, "-o", tmp_path / "o.onnx").code == 0
+    assert (tmp_path / "precious.txt").read_text() == "mine"
+
+
+def test_a_source_that_changes_while_it_is_read_is_exit_5(invoke, nets, checkpoint, tmp_path):
+    source = tmp_path / "net.pt"
+    source.write_bytes(checkpoint.read_bytes())
+    (tmp_path / "touches.py").write_text(
+        f"import os, runpy\nmake_net = runpy.run_path({str(nets)!r})['SmallConvNet']\n"
+        f"def make():\n    os.utime({str(source)!r}, (1, 1))\n    return make_net()\n"
+    )
+    model = f"{tmp_path}/touches.py:make"
+    done = invoke("export", source, "--model", model, "-i", "x=2x3x24x24", "-q")
+    assert done.code == 5
+    assert "changed while" in done.stderr
+    assert not (tmp_path / "net.onnx").exists()
+
+
+def test_unproven_is_exit_6_when_proof_is_required_and_0_when_not(invoke, tmp_path):
+    (tmp_path / "noisy.py").write_text(
+        "import torch\nclass Noisy(torch.nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.linear = torch.nn.Linear(4, 4)\n"
+        "    def forward(self, x):\n        return self.linear(x) + torch.randn_like(x)\n"
+    )
+    loaded = runpy.run_path(str(tmp_path / "noisy.py"))
+    torch.save(loaded["Noisy"]().state_dict(), tmp_path / "noisy.pt")
+    arguments = ("export", tmp_path / "noisy.pt", "--model", f"{tmp_path}/noisy.py:Noisy")
+    more = ("-i", "1x4", "-q", "-o", tmp_path / "noisy.onnx")
+    assert invoke(*arguments, *more, "--require", "executed").code == 6
+    assert not (tmp_path / "noisy.onnx").exists()
+    done = invoke(*arguments, *more)
+    assert done.code == 0
+    assert "UNVERIFIED" in done.stdout
+
+
+def test_an_axis_of_size_zero_is_exit_2(good, invoke, tmp_path):
+    arguments = [a if a != "x=2x3x24x24" else "x=0x3x24x24" for a in good]
+    assert invoke(*arguments, "-o", tmp_path / "net.onnx").code == 2
+
+
+@pytest.mark.parametrize("name", ["a" * 300 + ".onnx", "loop/net.onnx"])
+def test_a_path_that_the_system_refuses_is_no_bug_of_ours(name, good, invoke, tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert invoke(*good, "-o", tmp_path / name).code in (5, 7)
+
+
+def test_a_terminated_export_leaves_nothing(good, tmp_path, nets):
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import time\ndef make():\n    print('building', flush=True)\n    time.sleep(60)\n"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    arguments = [a if a != good[3] else f"{slow}:make" for a in good]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "isomorph", *arguments, "-o", str(out / "net.onnx")],
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True},
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "building\n"
+    running.terminate()
+    assert running.wait(timeout=60) == 130
+    assert names(out) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -73,6 +73,33 @@ def test_dataclasses_keep_their_fields():
     assert [spec.name for spec in graph.outputs] == ["left", "right"]
 
 
+class Result(dict):
+    """A dict subclass, as model libraries return."""
+
+
+@dataclasses.dataclass
+class Scores:
+    logits: torch.Tensor
+    extra: torch.Tensor | None = None
+
+
+class ReturnsOwnTypes(nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def forward(self, x):
+        return self.make(logits=x * 2)
+
+
+@pytest.mark.parametrize("make", [Result, Scores])
+def test_results_of_own_types_keep_their_names(make):
+    found = captured(ReturnsOwnTypes(make), torch.randn(3))
+    assert [spec.name for spec in found.graph.outputs] == ["logits"]
+    eager = found.graph.call.call(ReturnsOwnTypes(make), found.inputs)
+    assert torch.equal(eager["logits"], found.graph.run(found.inputs)["logits"])
+
+
 class SameName(nn.Module):
     def forward(self, x):
         return {"x": x * 2, "size": x.shape[0], "both": torch.cat([x, x])}

@@ -1,0 +1,127 @@
+"""What an export is to make and where it goes, settled before any work is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingRequirementError, UsageError
+from ..targets import registry
+from ..targets.options import build_options
+from .records import companions
+
+if TYPE_CHECKING:
+    from ..targets.base import Target
+
+__all__ = ["Plan", "demand_devices", "make_plans", "protect"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One format to make: where it goes and how."""
+
+    target: Target
+    options: Any
+    destination: Path
+
+
+def make_plans(
+    source: Any,
+    formats: Sequence[str],
+    output: str | Path | None,
+    options: Mapping[str, Any] | None,
+) -> list[Plan]:
+    """Resolve targets, options and destinations; fail before any work is done."""
+    plans = []
+    several = len(formats) > 1
+    for name in formats:
+        target = registry.get(name)
+        capability = target.capability()
+        if not capability.builds:
+            raise MissingRequirementError(
+                f"the format {name} cannot be made on this machine",
+                hint=f"install what it needs: {capability.remedy}",
+            )
+        own = (options or {}).get(name, {}) if several or name in (options or {}) else options
+        plans.append(
+            Plan(
+                target,
+                build_options(target.options_type, own or {}),
+                _destination(source, target, output, several),
+            )
+        )
+    return plans
+
+
+def protect(plans: Sequence[Plan], given: Sequence[Any]) -> None:
+    """Refuse to write onto anything that is read, and onto folders."""
+    read = [Path(entry) for entry in given if isinstance(entry, (str, Path))]
+    for plan in plans:
+        for path in companions(plan.destination):
+            for source in read:
+                if _same_file(path, source):
+                    raise UsageError(
+                        f"the output would overwrite {source}", hint="choose another -o"
+                    )
+            if path.exists() and not path.is_file():
+                raise UsageError(
+                    f"{path}, which would be written, is no regular file",
+                    hint="choose another -o",
+                )
+
+
+def demand_devices(target: Target, devices: Sequence[str]) -> None:
+    """Fail before any work if the artifact could not be run where it is to be run."""
+    capability = target.capability()
+    for device in devices:
+        kind = device.partition(":")[0]
+        if kind in capability.devices:
+            continue
+        if not capability.runs:
+            raise MissingRequirementError(
+                f"{target.name} files cannot be run on this machine",
+                hint=f"{capability.remedy}; or write without checking: --no-validate",
+            )
+        known = [*capability.devices, *capability.device_remedies]
+        if kind not in known:
+            raise UsageError(
+                f"the format {target.name} does not know the device {device!r}",
+                hint=f"choose from {', '.join(known)}",
+            )
+        raise MissingRequirementError(
+            f"{target.name} has no {kind} on this machine, only {', '.join(capability.devices)}",
+            hint=capability.device_remedies[kind],
+        )
+
+
+def _destination(source: Any, target: Target, output: str | Path | None, several: bool) -> Path:
+    stem = Path(source).name.rsplit(".", 1)[0] if isinstance(source, (str, Path)) else "model"
+    if isinstance(source, (str, Path)):
+        beside = Path(source).parent
+    else:
+        stem, beside = type(source).__name__.lower(), Path()
+    if output is None:
+        path = beside / f"{stem}{target.suffix}"
+    elif several or Path(output).is_dir() or str(output).endswith(("/", "\\")):
+        path = Path(output) / f"{stem}{target.suffix}"
+    else:
+        path = Path(output)
+        if not path.name.endswith(target.suffix):
+            raise UsageError(
+                f"the output {path} does not end with {target.suffix}, "
+                f"the suffix of the format {target.name}",
+                hint=f"write -o {path.with_suffix(target.suffix)}",
+            )
+    return path
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them does not exist, or cannot be looked at
+        return False
