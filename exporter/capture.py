@@ -88,7 +88,7 @@ def capture(
         program, attempts = try_strategies(module, args, kwargs, leaves, names, axes)
     tensors = {n: v for n, v in zip(names, leaves, strict=True) if isinstance(v, torch.Tensor)}
     graph = _describe(program, names, leaves, input_tree, axes, tensors, attempts)
-    padding = note_on_padding(module)
+    padding = note_on_padding(module, program)
     graph = replace(
         graph,
         notes=(*graph.notes, padding) if padding else graph.notes,

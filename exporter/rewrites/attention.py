@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.export import ExportedProgram
 
 __all__ = ["note_on_padding", "plain_attention"]
 
@@ -30,9 +31,14 @@ def plain_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def note_on_padding(module: nn.Module) -> str | None:
-    """What the user should know if the model holds an nn.TransformerEncoder; else None."""
-    for name, part in module.named_modules():
+def note_on_padding(module: nn.Module, program: ExportedProgram) -> str | None:
+    """What to tell if the model gives a mask to an nn.TransformerEncoder; else None."""
+    attention = torch.ops.aten.scaled_dot_product_attention.default
+    masked = any(
+        node.target is attention and (len(node.args) > 3 or "attn_mask" in node.kwargs)
+        for node in program.graph.nodes
+    )
+    for name, part in module.named_modules() if masked else ():
         if isinstance(part, nn.TransformerEncoder) and part.use_nested_tensor:
             return (
                 f"{name or 'the model'} is an nn.TransformerEncoder: given a padding mask, eager "

@@ -37,5 +37,11 @@ def test_the_values_at_padded_positions_are_noted(result):
     assert any("zeros at padded positions" in note for note in result.notes)
 
 
+def test_without_a_mask_there_is_nothing_to_note():
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    graph = isomorph.trace(nn.TransformerEncoder(layer, 2), args=(torch.randn(2, 5, 32),))
+    assert not graph.notes
+
+
 def test_the_fused_path_is_on_again_afterwards(result):
     assert torch.backends.mha.get_fastpath_enabled()
