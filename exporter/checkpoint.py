@@ -189,10 +189,12 @@ def _restricted(
         raise refused(source, dangerous)
     unknown = [name for name in contents.named("unknown") if name not in extra]
     if unknown and model is not None:
-        stand_ins = _stand_ins(contents, model, unknown)
+        architecture = Architecture(model)
+        stand_ins = _stand_ins(contents, architecture, unknown)
         if stand_ins:
             extra, unknown = {**extra, **stand_ins}, []
-            notes = [*notes, f"took the pickled class {contents.root_class} from {model}"]
+            took = f"took the pickled class {contents.root_class} from {model}"
+            notes = [*notes, took, *architecture.notes]
             model = None
     salvage = bool(unknown)
     if salvage and model is None and contents.root_class is not None:
@@ -215,15 +217,16 @@ def _restricted(
     return _dispatch(root, source, model, notes)
 
 
-def _stand_ins(contents: Inspection, model: str, unknown: list[str]) -> dict[str, type]:
-    """Classes of the code that `model` names, for pickled classes of the same names.
+def _stand_ins(
+    contents: Inspection, architecture: Architecture, unknown: list[str]
+) -> dict[str, type]:
+    """Classes of the code that `--model` names, for pickled classes of the same names.
 
     The user named that code, so its classes are admitted for those that the pickle
     expects in a module which is missing (often `__main__`). Empty where the pickled
-    module is of another name, or not all its classes are there: then `model` builds
+    module is of another name, or not all its classes are there: then `--model` builds
     a module and only the weights are read.
     """
-    architecture = Architecture(model)
     spec, code = architecture.spec, architecture.module
     module, _, name = (contents.root_class or "").rpartition(".")
     if name != spec.name or code is None or spec.called:

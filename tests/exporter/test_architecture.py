@@ -286,6 +286,23 @@ def test_a_failing_import_that_the_model_does_not_use_is_left_out(
     assert architecture.notes[0].startswith("only the parts of net.py that Net needs were run")
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        "with open('trained_again', 'w') as log:\n    SIZE = 5\n    log.write('x')",
+        "with nn.ReLU() as net:\n    SIZE = net.fit(5)",
+    ],
+)
+def test_a_with_that_does_more_than_read_is_not_run(work: str, here: Path) -> None:
+    (here / "train.py").write_text(
+        f"from torch import nn\n{work}\ndef make():\n    return nn.Linear(SIZE, 2)\n"
+    )
+
+    with pytest.raises(UsageError, match="'SIZE' is not defined"):
+        build("train.py:make")
+    assert not (here / "trained_again").exists()
+
+
 def test_what_stops_the_needed_part_is_told_and_not_the_import_beside_it(here: Path) -> None:
     (here / "net.py").write_text(
         "import absent_one\nfrom torch import nn\nSIZE = int(open('absent.txt').read())\n"

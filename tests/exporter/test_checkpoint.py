@@ -299,6 +299,7 @@ def test_a_pickled_class_of_main_is_taken_from_the_file_that_model_names(net: nn
     assert loaded.kind == "module"
     assert loaded.module.head.in_features == 6
     assert any("__main__.Net" in note for note in loaded.notes)
+    assert any("only the parts of train.py" in note for note in loaded.notes)
 
 
 WRAP: dict[str, Any] = {

@@ -321,3 +321,13 @@ def test_a_plain_pickle_is_told(tmp_path: Path) -> None:
     (tmp_path / "m.pkl").write_bytes(pickle.dumps({"a": 1}))
 
     assert inspect(tmp_path / "m.pkl").format == "pickle"
+
+
+def test_a_cut_zip_is_to_be_fetched_again(tmp_path: Path) -> None:
+    torch.save(STATE, tmp_path / "m.pt")
+    (tmp_path / "m.pt").write_bytes((tmp_path / "m.pt").read_bytes()[:-200])
+
+    found = inspect(tmp_path / "m.pt")
+
+    assert "cut off" in found.looks_like
+    assert any("download or save it again" in note for note in found.notes)
