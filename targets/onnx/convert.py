@@ -15,6 +15,7 @@ from ..base import Unsupported
 from . import torchlib
 from .border import cast_outputs, clean, name_border, name_dims, separate_outputs
 from .prepare import decomposed, faulty, lacking, prepared, registry, translation_errors
+from .sizes import REMEDY, inexact_sizes
 from .translations import custom_translations
 from .weights import share_weights, store_transposed
 
@@ -48,6 +49,7 @@ def to_onnx(graph: Graph, opset: int, *, optimize: bool) -> ir.Model:
 
 def _translate(program: ExportedProgram, opset: int) -> ir.Model:
     """Without a retrace if every operator has a translation, else with one."""
+    _require_exact_sizes(program)
     if not torchlib.fast_path_available():
         if wrong := faulty(program):
             raise _cannot_express(wrong)
@@ -59,6 +61,7 @@ def _translate(program: ExportedProgram, opset: int) -> ir.Model:
             return model
         return _translate_publicly(program, opset)
     retraced = decomposed(program, opset)
+    _require_exact_sizes(retraced)
     if missing := lacking(retraced, opset):
         raise _cannot_express(missing)
     with translation_errors():
@@ -72,13 +75,18 @@ def _translate_publicly(program: ExportedProgram, opset: int) -> ir.Model:
     return model
 
 
-def _cannot_express(operators: Iterable[Unsupported]) -> ConversionError:
+def _cannot_express(
+    operators: Iterable[Unsupported],
+    hint: str = "rewrite that part of the model with other operators",
+) -> ConversionError:
     lines = list(dict.fromkeys(str(item) for item in operators))
     shown = "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")
-    return ConversionError(
-        f"ONNX cannot express {shown}",
-        hint="rewrite that part of the model with other operators",
-    )
+    return ConversionError(f"ONNX cannot express {shown}", hint=hint)
+
+
+def _require_exact_sizes(program: ExportedProgram) -> None:
+    if wrong := inexact_sizes(program):
+        raise _cannot_express(wrong, REMEDY)
 
 
 def _require_real_border(graph: Graph) -> None:

@@ -14,6 +14,7 @@ from ...exporter.inplace import is_mutating
 from ...exporter.legalize import legalize
 from ..base import Unsupported
 from . import torchlib
+from .sizes import inexact_sizes
 from .translations import custom_translations, fault
 
 if TYPE_CHECKING:
@@ -77,9 +78,11 @@ def decomposed(program: ExportedProgram, opset: int) -> ExportedProgram:
 def find_unsupported(graph: Graph, opset: int) -> list[Unsupported]:
     """Operators that have no right translation, after rewrites and torch's decompositions."""
     program = prepared(graph, opset)
+    if inexact := inexact_sizes(program):
+        return inexact
     if lacking(program, opset):
         program = decomposed(program, opset)
-    return lacking(program, opset)
+    return [*lacking(program, opset), *inexact_sizes(program)]
 
 
 def faulty(program: ExportedProgram) -> list[Unsupported]:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from .division import divide_rounded, floor_divide, remainder
 from .layers import attention, recurrent
-from .resize import antialiased
+from .resize import antialiased, interpolated
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -23,11 +24,30 @@ __all__ = ["custom_translations", "fault"]
 def custom_translations() -> dict[Any, Callable[..., Any]]:
     """Translations that take precedence over torchlib's, by ATen operator."""
     import torch
+    from onnxscript.function_libs.torch_lib.ops import nn as torchlib
 
     aten = torch.ops.aten
+    nearest = interpolated("nearest", torchlib.aten_upsample_nearestnd_vec)
     return {
+        aten.upsample_nearest1d.vec: nearest,
+        aten.upsample_nearest2d.vec: nearest,
+        aten.upsample_nearest3d.vec: nearest,
+        aten.upsample_bilinear2d.vec: interpolated(
+            "bilinear", torchlib.aten_upsample_bilinear2d_vec
+        ),
+        aten.upsample_trilinear3d.vec: interpolated(
+            "bilinear", torchlib.aten_upsample_trilinear3d_vec
+        ),
+        aten.upsample_bicubic2d.vec: interpolated("bicubic", torchlib.aten_upsample_bicubic2d_vec),
         aten.reshape.default: _reshape,
         aten.log_sigmoid.default: _log_sigmoid,
+        aten.div.Tensor_mode: divide_rounded,
+        aten.div.Scalar_mode: divide_rounded,
+        aten.floor_divide.default: floor_divide,
+        aten.floor_divide.Scalar: floor_divide,
+        aten.remainder.Tensor: remainder,
+        aten.remainder.Scalar: remainder,
+        aten.remainder.Scalar_Tensor: remainder,
         aten.scaled_dot_product_attention.default: attention,
         aten.rnn_tanh.input: recurrent("Tanh"),
         aten.rnn_relu.input: recurrent("Relu"),
