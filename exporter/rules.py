@@ -109,13 +109,30 @@ def _adaptive_avg_pool(editor: Editor, node: Node) -> Any:
         return editor.call(node, aten.mean.dim, node.args[0], axes, True, value=node.meta["val"])
     kernel = _divided(list(x.shape[-rank:]), wanted)
     if kernel is None:
-        return None
+        return _whole_axes_first(editor, node, wanted, aten.mean.dim)
     pool = {
         1: aten.avg_pool1d.default,
         2: aten.avg_pool2d.default,
         3: aten.avg_pool3d.default,
     }[rank]
     return editor.call(node, pool, node.args[0], kernel, kernel, value=node.meta["val"])
+
+
+def _whole_axes_first(editor: Editor, node: Node, wanted: list[Any], reduce: Any) -> Any:
+    """Adaptive pooling where a dynamic axis becomes 1: that axis alone, then the static ones."""
+    x = tensor_value(node.args[0])
+    assert x is not None
+    sizes = list(x.shape[-len(wanted) :])
+    axes = [
+        index - len(wanted)
+        for index, (size, count) in enumerate(zip(sizes, wanted, strict=True))
+        if isinstance(count, int) and count == 1 and not isinstance(size, int)
+    ]
+    if not axes:
+        return None
+    target: Any = node.target
+    less = editor.call(node, reduce, node.args[0], axes, True)
+    return editor.call(node, target, less, wanted, value=node.meta["val"])
 
 
 # Copies that fixed a layout are gone by now, so a `view` may meet a layout it refuses.
@@ -310,7 +327,80 @@ def _resize_by_scale(editor: Editor, node: Node) -> Any:
     )
 
 
+def _where_bool(editor: Editor, node: Node) -> Any:
+    """Choice between booleans as logic, for runtimes that cannot choose between them."""
+    condition, chosen, other = node.args
+    given = [item for item in (chosen, other) if isinstance(item, Node)]
+    values = [tensor_value(item) for item in given]
+    if any(value is None or value.dtype != torch.bool for value in values) or not given:
+        return None
+    if any(not isinstance(item, (Node, bool)) for item in (chosen, other)):
+        return None
+    first, second = (
+        item
+        if isinstance(item, Node)
+        else editor.call(node, aten.full_like.default, condition, item, dtype=torch.bool)
+        for item in (chosen, other)
+    )
+    inverse = editor.call(node, aten.logical_not.default, condition)
+    return editor.call(
+        node,
+        aten.logical_or.default,
+        editor.call(node, aten.logical_and.default, condition, first),
+        editor.call(node, aten.logical_and.default, inverse, second),
+        value=node.meta["val"],
+    )
+
+
+def _neg_unsigned(editor: Editor, node: Node) -> Any:
+    """`-x` on uint8 wraps: the low eight bits of the negative number."""
+    x = tensor_value(node.args[0])
+    if x is None or x.dtype != torch.uint8:
+        return None
+    wide = editor.call(node, aten._to_copy.default, node.args[0], dtype=torch.int32)
+    wrapped = editor.call(
+        node, aten.remainder.Scalar, editor.call(node, aten.neg.default, wide), 256
+    )
+    return editor.call(
+        node, aten._to_copy.default, wrapped, dtype=torch.uint8, value=node.meta["val"]
+    )
+
+
+def _relu_integer(editor: Editor, node: Node) -> Any:
+    """`relu` on integers as a clamp in int64."""
+    x = tensor_value(node.args[0])
+    if x is None or x.dtype.is_floating_point or x.dtype.is_complex:
+        return None
+    source: Any = node.args[0]
+    if not x.dtype.is_signed:
+        return source
+    if x.dtype != torch.int64:
+        source = editor.call(node, aten._to_copy.default, source, dtype=torch.int64)
+    clamped = editor.call(node, aten.clamp.default, source, 0)
+    if x.dtype == torch.int64:
+        return clamped
+    return editor.call(
+        node, aten._to_copy.default, clamped, dtype=x.dtype, value=node.meta["val"]
+    )
+
+
+def _aminmax(editor: Editor, node: Node) -> Any:
+    dim, keep = argument(node, "dim"), argument(node, "keepdim")
+    low, high = node.meta["val"]
+    axes = [] if dim is None else [dim]
+    return [
+        editor.call(node, aten.amin.default, node.args[0], axes, keep, value=low),
+        editor.call(node, aten.amax.default, node.args[0], axes, keep, value=high),
+    ]
+
+
 RULES: dict[Any, Rule] = {
+    aten.where.self: _where_bool,
+    aten.where.ScalarSelf: _where_bool,
+    aten.where.ScalarOther: _where_bool,
+    aten.neg.default: _neg_unsigned,
+    aten.relu.default: _relu_integer,
+    aten.aminmax.default: _aminmax,
     aten.batch_norm.default: _batch_norm,
     aten.flatten.using_ints: _reshape,
     aten.unflatten.int: _reshape,

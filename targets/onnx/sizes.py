@@ -65,6 +65,8 @@ def _fault(node: Node) -> str:
     name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
     if name.startswith(("upsample_", "_upsample_")):
         return _resize_fault(node, nearest="nearest" in name)
+    if name.startswith(("adaptive_", "_adaptive_")):
+        return _pool_fault(node)
     if any(_is_inexact(expression) for expression in _expressions(node, name)):
         return "a dynamic size follows from a float that ONNX computes in float32"
     return ""
@@ -86,6 +88,22 @@ def _resize_fault(node: Node, *, nearest: bool) -> str:
             continue
         if not is_exact(factor) or (nearest and not same_samples(factor, _SAMPLES, _SAMPLES)):
             return f"ONNX holds the scale factor {factor} as float32, which gives wrong sizes"
+    return ""
+
+
+def _pool_fault(node: Node) -> str:
+    """torch's decomposition lays the windows for the traced size, whatever comes later."""
+    from ...exporter.nodes import argument, tensor_value
+
+    x, wanted = tensor_value(node.args[0]), argument(node, "output_size")
+    value = node.meta.get("val")
+    result = value[0] if isinstance(value, (tuple, list)) else value
+    if x is None or result is None:
+        return ""
+    rank = len(wanted)
+    for size, count in zip(x.shape[-rank:], result.shape[-rank:], strict=True):
+        if not isinstance(size, int) and str(size) != str(count):
+            return f"the windows that make {count} of a dynamic size would be those of one size"
     return ""
 
 

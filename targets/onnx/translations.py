@@ -78,6 +78,12 @@ def _faults() -> dict[Any, Callable[[Node], str]]:
         aten.lstm.input: _projection,
         aten.scaled_dot_product_attention.default: _attention_dropout,
         aten.scatter_reduce.two: _scatter_mean,
+        aten.where.self: _where_bool,
+        aten.where.ScalarSelf: _where_bool,
+        aten.where.ScalarOther: _where_bool,
+        aten.neg.default: _neg_unsigned,
+        aten.relu.default: _relu_integer,
+        aten.aminmax.default: _aminmax_whole,
         aten.index.Tensor: _narrow_index,
         aten.index_put.default: _narrow_index,
         aten._unsafe_index.Tensor: _narrow_index,
@@ -115,6 +121,32 @@ def _narrow_index(node: Node) -> str:
     indices: Any = node.args[1]
     kinds = {str(value.dtype) for item in indices if (value := tensor_value(item)) is not None}
     return "" if kinds <= {"torch.int64", "torch.bool"} else "ONNX indexes with int64 only"
+
+
+def _where_bool(node: Node) -> str:
+    return "ONNX Runtime has no choice between booleans" if _result(node) == "torch.bool" else ""
+
+
+def _neg_unsigned(node: Node) -> str:
+    unsigned = _result(node) in ("torch.uint8", "torch.uint16", "torch.uint32", "torch.uint64")
+    return "ONNX negates signed numbers only" if unsigned else ""
+
+
+def _relu_integer(node: Node) -> str:
+    whole = "int" in _result(node)
+    return "ONNX Runtime has no Relu on integers" if whole else ""
+
+
+def _aminmax_whole(node: Node) -> str:
+    return "minimum and maximum of all axes" if _given(node, ["dim"])[0] is None else ""
+
+
+def _result(node: Node) -> str:
+    """The dtype of a node's value, as text; empty if it is no tensor."""
+    from ...exporter.nodes import tensor_value
+
+    value = tensor_value(node)
+    return "" if value is None else str(value.dtype)
 
 
 def _scale_ignored(node: Node) -> str:

@@ -94,6 +94,17 @@ CASES: dict[str, tuple[Any, ...]] = {
          torch.tensor([0.1, 0.1, -0.1, 2 * math.pi, 3e-7, -2.5, 3.0, 0.0, 1e-38, 2.0]),
          torch.tensor([1.0, 0.1, -3.0, 1e15 + 0.3]).double()),
     ),
+    "choice_of_booleans": (
+        lambda c, a, b: (torch.where(c, a, b), torch.where(c, a, False), torch.where(c, True, b),
+                         torch.where(c[:1], a, b[:, :1]), torch.where(c[0], a[:1], False)),
+        (rand(3, 4) > 0, rand(3, 4) > 0, rand(3, 4) > 0),
+    ),
+    "integers_without_kernels": (
+        lambda u, i: (-u, F.relu(i), F.relu(i.int()), F.relu(i.to(torch.int8)), F.relu(u),
+                      F.relu(i.to(torch.int16)), -i, torch.aminmax(i), i.aminmax(dim=0)),
+        (torch.tensor([0, 1, 128, 255], dtype=torch.uint8), torch.tensor([-5, 0, 7, -(2**40)])),
+    ),
+    "aminmax": (lambda x: (torch.aminmax(x), x.aminmax(dim=1, keepdim=True)), (rand(3, 4),)),
     "uint8": (lambda a: (a + 1, a // 2, a * 2, a.float() / 255, a.sum()),
               (torch.arange(0, 250, 10, dtype=torch.uint8),)),
     "alpha": (

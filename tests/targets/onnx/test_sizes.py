@@ -33,6 +33,9 @@ INEXACT: dict[str, Callable[[Tensor], Any]] = {
     "recomputed": lambda x: F.interpolate(
         x, scale_factor=1.3, mode="bilinear", recompute_scale_factor=True
     ),
+    "adaptive_average": lambda x: F.adaptive_avg_pool2d(x, (3, 5)),
+    "adaptive_maximum": lambda x: F.adaptive_max_pool2d(x, (3, 5)),
+    "area": lambda x: F.interpolate(x, size=(3, 5), mode="area"),
     "arange_end": lambda x: torch.arange(0, x.shape[2] * 0.1, 0.1),
     "arange_step": lambda x: torch.arange(0, x.shape[2], 0.1),
     "arange_quotient": lambda x: torch.arange(0, 1, 1 / x.shape[2]),
@@ -56,6 +59,10 @@ EXACT: dict[str, Callable[[Tensor], Any]] = {
         x, scale_factor=1.5, mode="bilinear", recompute_scale_factor=True
     ),
     "size": lambda x: F.interpolate(x, size=(x.shape[2] * 2, 7), mode="bilinear"),
+    "pooled_whole": lambda x: F.adaptive_avg_pool2d(x, 1),
+    "pooled_to_a_line": lambda x: F.adaptive_avg_pool2d(x, (1, 5)),
+    "pooled_to_an_uneven_line": lambda x: F.adaptive_avg_pool2d(x, (1, 4)),
+    "pooled_on_one_axis": lambda x: F.adaptive_avg_pool2d(x, (None, 5)),
     "arange": lambda x: torch.arange(0, x.shape[2] * 0.5, 0.5),
     "scaled_values": lambda x: x * (x.shape[2] * 0.3) / x.shape[2] ** 0.5,
 }
