@@ -62,6 +62,7 @@ class Staging:
     """
 
     def __init__(self, destination: Path) -> None:
+        self._given = destination
         self.destination = destination.absolute()  # the model's code may change the folder
         self._parent = self.destination.parent
         self._made_parents: list[Path] = []
@@ -115,11 +116,12 @@ class Staging:
         not have. On failure everything is as it was.
 
         Returns:
-            The final paths.
+            The final paths, as the destination was given.
         """
         finals = [self._parent / path.name for path in staged]
         with destination_errors(self.destination), _only_one(self._parent):
-            old = [path for path in dict.fromkeys((*reversed(finals), *replaced)) if path.exists()]
+            gone = [self._parent / path.name for path in replaced]
+            old = [path for path in dict.fromkeys((*reversed(finals), *gone)) if path.exists()]
             journal = {"new": [p.name for p in finals], "old": [p.name for p in old]}
             aside = self.directory / _ASIDE
             aside.mkdir()
@@ -135,7 +137,7 @@ class Staging:
                 _restore(self.directory, self._parent)
                 raise
             (self.directory / _JOURNAL).unlink()
-        return finals
+        return [self._given.with_name(path.name) for path in finals]
 
     @staticmethod
     def recover(destination: Path) -> None:

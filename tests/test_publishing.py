@@ -156,6 +156,16 @@ def test_a_destination_stays_where_it_was_when_the_working_folder_changes(tmp_pa
     assert (tmp_path / "m.onnx").read_text() == "new"
 
 
+def test_a_relative_destination_is_replaced_as_an_absolute_one_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for text in ("old", "new"):
+        with Staging(Path("out/m.onnx")) as staging:
+            files = stage(staging, m_onnx=text, m_json=text)
+            finals = staging.commit(files, [Path("out/m.json"), Path("out/m.onnx")])
+    assert finals == [Path("out/m.onnx"), Path("out/m.json")]
+    assert visible(tmp_path / "out") == {"m.json": "new", "m.onnx": "new"}
+
+
 def test_an_interrupt_while_entering_leaves_nothing(tmp_path, monkeypatch):
     def interrupted(folder):
         raise KeyboardInterrupt
