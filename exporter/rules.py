@@ -379,9 +379,7 @@ def _relu_integer(editor: Editor, node: Node) -> Any:
     clamped = editor.call(node, aten.clamp.default, source, 0)
     if x.dtype == torch.int64:
         return clamped
-    return editor.call(
-        node, aten._to_copy.default, clamped, dtype=x.dtype, value=node.meta["val"]
-    )
+    return editor.call(node, aten._to_copy.default, clamped, dtype=x.dtype, value=node.meta["val"])
 
 
 def _aminmax(editor: Editor, node: Node) -> Any:

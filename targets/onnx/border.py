@@ -88,11 +88,13 @@ _DTYPES = {
 def _border_names(graph: Graph) -> list[str]:
     """Names of inputs, then outputs; ONNX has one namespace for both.
 
-    A module may call an input and an output alike; the output then says so.
+    A module may call an input and an output alike; the output then says so. In ONNX an empty
+    name means that there is none, so the dict key "" becomes the output's position.
     """
     names = [spec.name for spec in graph.inputs]
-    for spec in graph.outputs:
-        name = spec.name
+    taken = {spec.name for spec in graph.outputs}
+    for index, spec in enumerate(graph.outputs):
+        name = spec.name or _unused(f"output_{index}", {*names, *taken})
         if name in names:
             name = _unused(f"{spec.name}_out", set(names))
         names.append(name)

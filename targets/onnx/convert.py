@@ -17,7 +17,7 @@ from .border import cast_outputs, clean, name_border, name_dims, separate_output
 from .prepare import decomposed, faulty, lacking, prepared, registry, translation_errors
 from .sizes import REMEDY, inexact_sizes
 from .translations import custom_translations
-from .weights import share_weights, store_transposed
+from .weights import plain_weights, share_weights, store_transposed
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -33,7 +33,9 @@ def to_onnx(graph: Graph, opset: int, *, optimize: bool) -> ir.Model:
         ConversionError: an operator has no translation, or one known to be wrong.
     """
     _require_real_border(graph)
-    model = _translate(prepared(graph, opset), opset)
+    program = prepared(graph, opset)
+    plain_weights(program)
+    model = _translate(program, opset)
     separate_outputs(model)
     cast_outputs(model, graph)
     share_weights(model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -62,8 +62,10 @@ class OnnxSession:
         self.optimized = optimized
         self._device = _known_device(device)
         self._session: Any = _open(path, self._device, optimized)
-        self.inputs = tuple(map(_spec, self._session.get_inputs()))
-        self.outputs = tuple(map(_spec, self._session.get_outputs()))
+        border = (self._session.get_inputs(), self._session.get_outputs())
+        for kind, arguments in zip(("input", "output"), border, strict=True):
+            _require_tensors(path, kind, arguments)
+        self.inputs, self.outputs = (tuple(map(_spec, arguments)) for arguments in border)
         self.evidence = self._evidence()
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -204,6 +206,16 @@ def _load_error(path: Path, error: Exception) -> Exception:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def _require_tensors(path: Path, kind: str, arguments: Iterable[Any]) -> None:
+    for argument in arguments:
+        if not argument.type.startswith("tensor("):
+            raise InputFileError(
+                f"the {kind} {argument.name} of {path.name} is a {argument.type}, not a tensor",
+                hint="only files that take and return tensors can be run and compared; for "
+                "scikit-learn classifiers export with zipmap off",
+            )
 
 
 def _spec(argument: Any) -> TensorSpec:

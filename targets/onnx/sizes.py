@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["REMEDY", "inexact_sizes", "is_exact", "same_samples"]
 
-REMEDY = "give the size itself (size=), or a factor that floats hold exactly: 2, 1.5, 0.25"
+REMEDY = (
+    "give the size itself (size=), or a factor that floats hold exactly (2, 1.5, 0.25), "
+    "or leave that axis out of --dynamic"
+)
 
 # Numerators up to 2^8: their products with sizes up to 2^16 are exact in float32 too.
 _FACTOR_LIMIT = 1 << 8
@@ -67,6 +70,8 @@ def _fault(node: Node) -> str:
         return _resize_fault(node, nearest="nearest" in name)
     if name.startswith(("adaptive_", "_adaptive_")):
         return _pool_fault(node)
+    if name == "lstm":
+        return _projection_fault(node)
     if any(_is_inexact(expression) for expression in _expressions(node, name)):
         return "a dynamic size follows from a float that ONNX computes in float32"
     return ""
@@ -89,6 +94,19 @@ def _resize_fault(node: Node, *, nearest: bool) -> str:
         if not is_exact(factor) or (nearest and not same_samples(factor, _SAMPLES, _SAMPLES)):
             return f"ONNX holds the scale factor {factor} as float32, which gives wrong sizes"
     return ""
+
+
+def _projection_fault(node: Node) -> str:
+    """ONNX's LSTM has no projection, and torch's decomposition unrolls the time axis."""
+    from ...exporter.nodes import argument, tensor_value
+
+    x, (hidden, cell) = tensor_value(node.args[0]), argument(node, "hx")
+    states = tensor_value(hidden), tensor_value(cell)
+    if x is None or states[0] is None or states[1] is None:
+        return ""
+    time = x.shape[1 if argument(node, "batch_first") else 0]
+    projected = states[0].shape[-1] != states[1].shape[-1]
+    return "proj_size with a dynamic time axis" if projected and not isinstance(time, int) else ""
 
 
 def _pool_fault(node: Node) -> str:
@@ -127,7 +145,7 @@ def _expressions(node: Node, name: str) -> Iterator[Any]:
         sizes = item.shape if isinstance(item, torch.Tensor) else [item]
         yield from (size.node.expr for size in sizes if isinstance(size, torch.SymInt))
     if name in ("arange", "linspace"):
-        given = [*node.args, *node.kwargs.values()]
+        given: list[Any] = [*node.args, *node.kwargs.values()]
         bounds = [arg.meta.get("val") if hasattr(arg, "meta") else arg for arg in given]
         yield from (b.node.expr for b in bounds if isinstance(b, torch.SymFloat))
 

@@ -1,16 +1,56 @@
 """Initializers of an ONNX model: stored as their readers want them, shared where tied.
 
-Everything here moves views; no weight is copied.
+Everything here moves views; no weight is copied but lazily negated or conjugated ones.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...errors import ConversionError
+
 if TYPE_CHECKING:
     import onnx_ir as ir
+    from torch.export import ExportedProgram
 
-__all__ = ["share_weights", "store_transposed"]
+__all__ = ["plain_weights", "share_weights", "store_transposed"]
+
+
+def plain_weights(program: ExportedProgram) -> None:
+    """Let the program's weights hold the values that they stand for.
+
+    A view that torch marks as negated or conjugated has other bytes than values; it is
+    replaced by its values. The program's tables are replaced, not written to.
+
+    Raises:
+        ConversionError: a weight is sparse, nested, quantized or otherwise without plain bytes.
+    """
+    import torch
+
+    def plain(name: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        kind = _special_kind(value)
+        if kind:
+            raise ConversionError(
+                f"the weight {name} is a {kind} tensor, and ONNX files hold dense ones",
+                hint="store it dense before the export: to_dense(), dequantize()",
+            )
+        return value.resolve_conj().resolve_neg()
+
+    for table in ("_state_dict", "_constants"):
+        entries = getattr(program, table)
+        setattr(program, table, {name: plain(name, value) for name, value in entries.items()})
+
+
+def _special_kind(value: Any) -> str:
+    import torch
+
+    if value.is_nested:
+        return "nested"
+    if value.layout != torch.strided:
+        return f"sparse ({str(value.layout).removeprefix('torch.')})"
+    return "quantized" if value.is_quantized else ""
 
 
 def store_transposed(model: ir.Model) -> None:

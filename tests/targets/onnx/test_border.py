@@ -136,3 +136,17 @@ class Lgamma(nn.Module):
 def test_operator_without_translation_names_the_users_line(write: Any) -> None:
     with pytest.raises(ConversionError, match=r"lgamma \(.*test_border\.py:\d+\)"):
         write(Lgamma(), torch.rand(3))
+
+
+class NamelessKey(nn.Module):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"output_0": x * 2, "": x + 1}
+
+
+def test_output_under_an_empty_key_is_named_by_its_position(write: Any) -> None:
+    x = torch.randn(2, 3)
+
+    written = write(NamelessKey(), x)
+
+    assert [spec.name for spec in written.artifact.outputs] == ["output_0", "output_1"]
+    written.assert_computes((x,))

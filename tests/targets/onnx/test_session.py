@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from isomorph.errors import InputFileError, MissingRequirementError, UsageError
@@ -150,4 +151,34 @@ def test_missing_runtime_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
 
     with pytest.raises(MissingRequirementError, match=r"isomorph\[onnx\]"):
+        OnnxSession(path)
+
+
+@pytest.mark.parametrize("kind", ["sequence", "map", "optional"])
+def test_output_that_is_no_tensor_is_refused_when_opened(kind: str, tmp_path: Path) -> None:
+    helper, tensor = onnx.helper, onnx.helper.make_tensor_type_proto(1, [2])
+    if kind == "map":
+        node = helper.make_node(
+            "ZipMap", ["x"], ["parts"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]
+        )
+        inner = helper.make_map_type_proto(7, helper.make_tensor_type_proto(1, []))
+        result = helper.make_sequence_type_proto(inner)
+    elif kind == "sequence":
+        node = helper.make_node("SequenceConstruct", ["x"], ["parts"])
+        result = helper.make_sequence_type_proto(tensor)
+    else:
+        node = helper.make_node("Optional", ["x"], ["parts"])
+        result = helper.make_optional_type_proto(tensor)
+    graph = helper.make_graph(
+        [node],
+        "graph",
+        [helper.make_tensor_value_info("x", 1, [2] if kind != "map" else [1, 2])],
+        [helper.make_value_info("parts", result)],
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    path = tmp_path / "parts.onnx"
+    path.write_bytes(model.SerializeToString())
+
+    with pytest.raises(InputFileError, match=r"output parts of parts\.onnx"):
         OnnxSession(path)

@@ -51,6 +51,23 @@ def test_dynamic_size_from_an_inexact_float_is_refused(name: str, write: Any) ->
     assert "size=" in raised.value.hint
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_projected_lstm_with_dynamic_time_is_refused(bidirectional: bool, write: Any) -> None:
+    lstm = nn.LSTM(4, 3, proj_size=2, bidirectional=bidirectional)
+
+    with pytest.raises(ConversionError, match=r"aten::lstm.*proj_size"):
+        write(lstm, torch.randn(5, 2, 4), dynamic={"input.0": "time:1..30"})
+
+
+def test_projected_lstm_takes_any_batch(write: Any) -> None:
+    lstm = nn.LSTM(4, 3, proj_size=2, bidirectional=True)
+
+    written = write(lstm, torch.randn(5, 2, 4), dynamic={"input.1": "batch:1..8"})
+
+    for batch in (1, 2, 7):
+        written.assert_computes((torch.randn(5, batch, 4),), 1e-4)
+
+
 EXACT: dict[str, Callable[[Tensor], Any]] = {
     "doubled": lambda x: F.interpolate(x, scale_factor=2.0),
     "halved": lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear"),

@@ -13,6 +13,7 @@ import isomorph
 import onnx
 import pytest
 import torch
+from isomorph.errors import ConversionError
 from isomorph.targets.onnx import storage
 from isomorph.targets.onnx.target import OnnxOptions, OnnxTarget
 from torch import Tensor, nn
@@ -62,6 +63,36 @@ def test_file_loads_and_computes(where: str, write: Any) -> None:
     written.assert_computes((x,))
     onnx.checker.check_model(str(written.path), full_check=True)
     assert len(written.artifact.files) == (2 if where == "always" else 1)
+
+
+class Weighted(nn.Module):
+    def __init__(self, **weights: Tensor) -> None:
+        super().__init__()
+        for name, value in weights.items():
+            self.register_buffer(name, value)
+
+    def forward(self, x: Tensor) -> Any:
+        return [(x @ weight).abs() + (x @ weight).real for weight in self.buffers()]
+
+
+@pytest.mark.parametrize("size", [4, 40])
+def test_lazily_negated_and_conjugated_weights_are_written_by_value(size: int, write: Any) -> None:
+    """torch marks such views and leaves the bytes as they were."""
+    weight = torch.randn(size, size, dtype=torch.complex64)
+    model = Weighted(negated=torch._neg_view(weight.real.clone()), imaginary=weight.conj().imag)
+    x = torch.randn(size, size)
+
+    written = write(model, x)
+
+    written.assert_computes((x,))
+    assert model.negated.is_neg()
+
+
+def test_sparse_weight_is_refused_by_name(write: Any) -> None:
+    model = Weighted(mixing=torch.eye(40).to_sparse_csr())
+
+    with pytest.raises(ConversionError, match="mixing is a sparse"):
+        write(model, torch.randn(40, 40))
 
 
 @pytest.mark.parametrize("where", ["never", "always"])
