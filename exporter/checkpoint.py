@@ -27,7 +27,7 @@ from .programs import load_exported_program, load_torchscript
 from .refusals import as_spec, needs_allow, refused, some
 from .sniffing import FileKind, looks_like, sniff
 from .unpickling import Admission, ForeignObject, admit, restricted_pickle
-from .weights import fill
+from .weights import fill, require_values
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -95,9 +95,16 @@ def _load_program(
         notes.append("--trust: the file was loaded without any check")
     if found.kind == "torchscript":
         script = load_torchscript(source, trust=trust)
-        return _finished(script, "torchscript", _script_name(script), notes)
+        try:
+            return _finished(script, "torchscript", _script_name(script), notes)
+        except (RuntimeError, AttributeError, UnicodeDecodeError) as error:
+            raise _damaged(source, found, error) from error
     program = load_exported_program(source, found, allowed=admit(allow), trust=trust)
-    return LoadedModel(program.module(), program, "exported_program", None, tuple(notes))
+    try:
+        module = program.module()
+    except Exception as error:
+        raise _damaged(source, found, error) from error
+    return LoadedModel(module, program, "exported_program", None, tuple(notes))
 
 
 def _script_name(script: nn.Module) -> str | None:
@@ -366,6 +373,9 @@ def _finished(
     spec: Architecture | None = None,
 ) -> LoadedModel:
     module.eval()
+    require_values(
+        dict((*module.named_parameters(), *module.named_buffers())), architecture or "model"
+    )
     for parameter in module.parameters():
         parameter.requires_grad_(False)
     inputs = default_inputs(spec.spec if spec else None, module)

@@ -14,7 +14,15 @@ from typing import Any
 
 import torch
 
-__all__ = ["Candidate", "Fit", "Shapes", "best_fits", "candidates", "describe_entries"]
+__all__ = [
+    "Candidate",
+    "Fit",
+    "Shapes",
+    "best_fits",
+    "candidates",
+    "describe_entries",
+    "no_weight",
+]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -69,6 +77,25 @@ class Fit:
     def score(self) -> tuple[bool, int, int]:
         good = len(self.renamed) - len(self.misshaped)
         return (self.complete, good, -len(self.missing) - len(self.unexpected))
+
+
+def no_weight(tensor: torch.Tensor) -> str | None:
+    """Why a tensor cannot be a weight, such as "a sparse tensor (sparse_coo)"; None if it can."""
+    if tensor.is_meta:
+        return "a tensor without values (on the meta device)"
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.is_quantized:
+        return f"a quantized tensor ({str(tensor.dtype).removeprefix('torch.')})"
+    if tensor.layout is not torch.strided:
+        layout = str(tensor.layout).removeprefix("torch.")
+        return f"a {'sparse ' if 'sparse' in layout else ''}tensor ({layout})"
+    return None
+
+
+def _shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape; `()` for a nested tensor, which has none."""
+    return () if tensor.is_nested else tuple(tensor.shape)
 
 
 def candidates(root: Any) -> list[Candidate]:
@@ -204,7 +231,7 @@ def _compare(
     misshaped = tuple(
         key
         for key, old in renamed.items()
-        if not _same_shape(tuple(candidate.tensors[old].shape), expected[key])
+        if not _same_shape(_shape_of(candidate.tensors[old]), expected[key])
     )
     missing = tuple(key for key in expected if key not in keys)
     unexpected = {key: old for key, old in keys.items() if key not in expected}
@@ -246,7 +273,7 @@ def describe_entries(root: Any, limit: int = 4) -> str:
         return f"a {kind} without tensors" + (f" (keys {keys})" if keys else "")
     best = max(found, key=lambda c: len(c.tensors))
     shown = ", ".join(
-        f"{name} {'x'.join(map(str, tensor.shape)) or 'scalar'}"
+        f"{name} {'x'.join(map(str, _shape_of(tensor))) or 'scalar'}"
         for name, tensor in list(best.tensors.items())[:limit]
     )
     more = ", ..." if len(best.tensors) > limit else ""

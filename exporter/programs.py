@@ -43,10 +43,12 @@ def load_torchscript(source: Path, *, trust: bool) -> nn.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module: nn.Module = torch.jit.load(str(source), map_location="cpu")
+        if not trust:
+            _vet_graphs(source, module)
+    except InputFileError:
+        raise
     except Exception as error:
         raise _unreadable(source, "a TorchScript archive", error) from error
-    if not trust:
-        _vet_graphs(source, module)
     return module
 
 
@@ -179,7 +181,7 @@ def _vet(source: Path, what: str, members: Iterator[tuple[str, Any]]) -> None:
             check(archive.get_record(name).decode())
     except RefusedError as error:
         raise _refusal(source, what, str(error)) from error
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
+    except Exception as error:
         raise _unreadable(source, f"a {what}", error) from error
 
 

@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 from ..errors import InputFileError
-from .matching import Candidate, Fit, best_fits
+from .matching import Candidate, Fit, best_fits, no_weight
 from .randomness import RandomTracker, redrawn
 
-__all__ = ["Filled", "fill"]
+__all__ = ["Filled", "fill", "require_values"]
 
 _SHOWN = 8
 _EXCUSED = "num_batches_tracked"
@@ -147,6 +147,7 @@ def _state(fit: Fit, module: nn.Module, source: str) -> tuple[dict[str, torch.Te
     state = _State({key: tensors[old] for key, old in fit.renamed.items()})
     # Hooks of the module may know what to do with keys that it does not list itself.
     state.update({key: tensors[old] for key, old in fit.unexpected.items()})
+    require_values(state, source)
     versions = getattr(tensors, "_metadata", None)
     if versions is not None:
         state._metadata = {
@@ -185,12 +186,12 @@ def _convert(
         wanted = own[key].dtype if key in own else tensor.dtype
         if tensor.dtype == wanted or not isinstance(own.get(key), torch.Tensor):
             continue
-        result = tensor.to(wanted)
-        narrowed = tensor.is_floating_point() and not wanted.is_floating_point
-        if narrowed and not torch.equal(result.to(tensor.dtype), tensor):
+        result = _cast(tensor, wanted, parameter=isinstance(own[key], nn.Parameter))
+        if result is None:
             raise InputFileError(
                 f"{source}: {key} is {_dtype(tensor.dtype)} where the module has {_dtype(wanted)}",
-                hint="is this the right architecture?",
+                hint="is this the right architecture? Quantized weights must be multiplied by "
+                "their scales before they are saved",
             )
         state[key] = result
         pair = f"{_dtype(tensor.dtype)} to {_dtype(wanted)}"
@@ -198,6 +199,41 @@ def _convert(
     return [
         f"converted {n} tensors from {pair}, the module's dtype" for pair, n in converted.items()
     ]
+
+
+def _cast(tensor: torch.Tensor, wanted: torch.dtype, *, parameter: bool) -> torch.Tensor | None:
+    """The tensor in another dtype, or None where the values would not mean the same.
+
+    Floats may round, nothing else may change. Floats of one byte and integers are
+    quantized weights, whose scale is elsewhere.
+    """
+    inexact = wanted.is_floating_point or wanted.is_complex
+    if tensor.is_complex():
+        return tensor.to(wanted) if wanted.is_complex else None
+    if tensor.is_floating_point() and inexact:
+        result = tensor.to(wanted)
+        whole = min(tensor.element_size(), result.element_size()) > 1
+        return result if whole and torch.equal(tensor.isfinite(), result.isfinite()) else None
+    if inexact and (parameter or tensor.element_size() == 1):
+        return None
+    result = tensor.to(wanted)
+    return result if torch.equal(result.to(tensor.dtype), tensor) else None
+
+
+def require_values(tensors: Mapping[str, torch.Tensor], source: str) -> None:
+    """Refuse tensors that cannot be weights.
+
+    Raises:
+        InputFileError: one is sparse, nested, quantized, or without values; it is named.
+    """
+    for key, tensor in tensors.items():
+        if isinstance(tensor, torch.Tensor) and not nn.parameter.is_lazy(tensor):
+            why = no_weight(tensor)
+            if why is not None:
+                raise InputFileError(
+                    f"{source}: {key} is {why}, which no target can take as a weight",
+                    hint="save it as a dense tensor with values (dequantize(), to_dense())",
+                )
 
 
 def _owner(key: str) -> str:

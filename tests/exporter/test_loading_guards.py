@@ -1,0 +1,114 @@
+"""What a checkpoint cannot mean is refused by name, never guessed, and nothing leaks from loading."""
+
+from __future__ import annotations
+
+import copyreg
+import os
+import random
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from isomorph.errors import InputFileError, UsageError
+from isomorph.exporter.architecture import build
+from isomorph.exporter.checkpoint import load_checkpoint
+from isomorph.exporter.inspection import inspect
+from torch import nn
+
+LINEAR = "torch.nn:Linear(2,2,bias=False)"
+
+
+def saved(value: Any, tmp_path: Path) -> Path:
+    torch.save(value, tmp_path / "m.pt")
+    return tmp_path / "m.pt"
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(torch.complex64, torch.int8, torch.uint8, torch.int32, torch.bool),
+        *(torch.float8_e4m3fn, torch.float8_e5m2),
+    ],
+    ids=str,
+)
+def test_weights_whose_values_would_change_are_refused(dtype: torch.dtype, tmp_path: Path) -> None:
+    path = saved({"weight": torch.ones(2, 2).to(dtype)}, tmp_path)
+
+    with pytest.raises(InputFileError, match="weight is .* where the module has float32"):
+        load_checkpoint(path, model=LINEAR)
+
+
+def test_weights_too_large_for_the_modules_dtype_are_refused(tmp_path: Path) -> None:
+    path = saved({"weight": torch.full((2, 2), 1e300, dtype=torch.float64)}, tmp_path)
+
+    with pytest.raises(InputFileError, match="weight is float64"):
+        load_checkpoint(path, model=LINEAR)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: torch.ones(2, 2, device="meta"), "meta"),
+        (lambda: torch.eye(2).to_sparse(), "sparse_coo"),
+        (lambda: torch.eye(2).to_sparse_csr(), "sparse_csr"),
+        (lambda: torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8), "quantized"),
+    ],
+    ids=["meta", "coo", "csr", "quantized"],
+)
+def test_tensors_that_cannot_be_weights_are_named(
+    made: Callable[[], torch.Tensor], said: str, tmp_path: Path
+) -> None:
+    path = saved({"weight": made()}, tmp_path)
+
+    with pytest.raises(InputFileError, match=f"weight is a .*{said}"):
+        load_checkpoint(path, model=LINEAR)
+
+
+def test_a_buffer_that_cannot_be_a_weight_is_named_in_a_pickled_module(tmp_path: Path) -> None:
+    module = nn.Linear(2, 2)
+    module.register_buffer("graph", torch.eye(2).to_sparse())
+
+    with pytest.raises(InputFileError, match="graph is a sparse tensor"):
+        load_checkpoint(saved(module, tmp_path))
+
+
+def test_a_nested_tensor_is_described_and_refused(tmp_path: Path) -> None:
+    path = saved({"weight": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])}, tmp_path)
+
+    with pytest.raises(InputFileError):
+        load_checkpoint(path, model=LINEAR)
+    with pytest.raises(InputFileError):
+        load_checkpoint(path)
+
+
+def flipped(path: Path, member: str, old: bytes, new: bytes) -> Path:
+    """A copy of a zip with one member edited."""
+    copy = path.with_name("flipped.pt")
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(copy, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            target.writestr(name, data.replace(old, new) if name.endswith(member) else data)
+    return copy
+
+
+class Unset:
+    """Pickles as an `nn.Linear` that never got its attributes."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def __reduce__(self) -> Any:
+        made = (copyreg._reconstructor, (nn.Linear, object, None))  # type: ignore[attr-defined]
+        return made if self.state is None else (*made, self.state)
+
+
+@pytest.mark.parametrize("model", [None, LINEAR], ids=["alone", "with --model"])
+@pytest.mark.parametrize("state", [None, {}, {"a": 1}], ids=["none", "empty", "other"])
+def test_a_module_without_its_attributes_is_an_input_error(
+    state: Any, model: str | None, tmp_path: Path
+) -> None:
+    with pytest.raises(InputFileError):
+        load_checkpoint(saved(Unset(state), tmp_path), model=model)
