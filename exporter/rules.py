@@ -332,7 +332,7 @@ def _where_bool(editor: Editor, node: Node) -> Any:
     condition, chosen, other = node.args
     given = [item for item in (chosen, other) if isinstance(item, Node)]
     values = [tensor_value(item) for item in given]
-    if any(value is None or value.dtype != torch.bool for value in values) or not given:
+    if any(value is None or value.dtype != torch.bool for value in values):
         return None
     if any(not isinstance(item, (Node, bool)) for item in (chosen, other)):
         return None
@@ -366,6 +366,21 @@ def _neg_unsigned(editor: Editor, node: Node) -> Any:
     )
 
 
+def _signbit(editor: Editor, node: Node) -> Any:
+    """The sign of -0.0 is that of its reciprocal; a NaN has none here."""
+    x = tensor_value(node.args[0])
+    if x is None or not x.dtype.is_floating_point:
+        return None
+    inverse = editor.call(node, aten.reciprocal.default, node.args[0])
+    return editor.call(
+        node,
+        aten.logical_or.default,
+        editor.call(node, aten.lt.Scalar, node.args[0], 0),
+        editor.call(node, aten.lt.Scalar, inverse, 0),
+        value=node.meta["val"],
+    )
+
+
 def _relu_integer(editor: Editor, node: Node) -> Any:
     """`relu` on integers as a clamp in int64."""
     x = tensor_value(node.args[0])
@@ -396,6 +411,8 @@ RULES: dict[Any, Rule] = {
     aten.where.self: _where_bool,
     aten.where.ScalarSelf: _where_bool,
     aten.where.ScalarOther: _where_bool,
+    aten.where.Scalar: _where_bool,
+    aten.signbit.default: _signbit,
     aten.neg.default: _neg_unsigned,
     aten.relu.default: _relu_integer,
     aten.aminmax.default: _aminmax,

@@ -81,6 +81,8 @@ def _faults() -> dict[Any, Callable[[Node], str]]:
         aten.where.self: _where_bool,
         aten.where.ScalarSelf: _where_bool,
         aten.where.ScalarOther: _where_bool,
+        aten.where.Scalar: _where_bool,
+        aten.signbit.default: _signbit,
         aten.neg.default: _neg_unsigned,
         aten.relu.default: _relu_integer,
         aten.aminmax.default: _aminmax_whole,
@@ -125,6 +127,14 @@ def _narrow_index(node: Node) -> str:
 
 def _where_bool(node: Node) -> str:
     return "ONNX Runtime has no choice between booleans" if _result(node) == "torch.bool" else ""
+
+
+def _signbit(node: Node) -> str:
+    from ...exporter.nodes import tensor_value
+
+    x = tensor_value(node.args[0])
+    floats = x is not None and x.dtype.is_floating_point
+    return "the sign of -0.0 is lost" if floats else ""
 
 
 def _neg_unsigned(node: Node) -> str:

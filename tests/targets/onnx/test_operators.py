@@ -96,7 +96,8 @@ CASES: dict[str, tuple[Any, ...]] = {
     ),
     "choice_of_booleans": (
         lambda c, a, b: (torch.where(c, a, b), torch.where(c, a, False), torch.where(c, True, b),
-                         torch.where(c[:1], a, b[:, :1]), torch.where(c[0], a[:1], False)),
+                         torch.where(c[:1], a, b[:, :1]), torch.where(c[0], a[:1], False),
+                         torch.where(c, True, False)),
         (rand(3, 4) > 0, rand(3, 4) > 0, rand(3, 4) > 0),
     ),
     "integers_without_kernels": (
@@ -104,6 +105,8 @@ CASES: dict[str, tuple[Any, ...]] = {
                       F.relu(i.to(torch.int16)), -i, torch.aminmax(i), i.aminmax(dim=0)),
         (torch.tensor([0, 1, 128, 255], dtype=torch.uint8), torch.tensor([-5, 0, 7, -(2**40)])),
     ),
+    "signbit": (lambda x, i: (torch.signbit(x), torch.signbit(i)),
+                (torch.tensor([0.0, -0.0, -1.0, 2.0, -math.inf, 1e-40]), torch.tensor([-1, 0]))),
     "aminmax": (lambda x: (torch.aminmax(x), x.aminmax(dim=1, keepdim=True)), (rand(3, 4),)),
     "uint8": (lambda a: (a + 1, a // 2, a * 2, a.float() / 255, a.sum()),
               (torch.arange(0, 250, 10, dtype=torch.uint8),)),
