@@ -92,10 +92,13 @@ def _operands(self: Any, other: Any) -> tuple[Any, Any, Any]:
 
 
 def _as(item: Any, code: int, dtype: Any) -> Any:
+    import numpy as np
+    import onnx_ir as ir
     from onnxscript import opset18 as op
 
     if isinstance(item, (int, float)):
-        return op.Cast(op.Cast(_constant(item), to=int(dtype)), to=code)  # rounded as torch does
+        rounded = np.array(item).astype(dtype.numpy())  # as torch rounds it
+        return op.Constant(value=ir.tensor(rounded.astype(ir.DataType(code).numpy())))
     return item if item.dtype is not None and int(item.dtype) == code else op.Cast(item, to=code)
 
 
