@@ -146,6 +146,8 @@ _DANGEROUS_PACKAGES = (
     *("torch.multiprocessing", "torch.nn.functional", "torch.onnx", "torch.ops", "torch.package"),
     *("torch.serialization", "torch.storage", "torch.testing", "torch.utils"),
     *("torchvision.datasets", "torchvision.io", "torch.ao"),
+    # A GraphModule's subclass: its code is compiled from text in the pickle.
+    "torchvision.models.feature_extraction",
 )
 
 # What Python 2 called these (pickle protocol 2 still writes the old names).
@@ -177,12 +179,12 @@ def standing(module: str, name: str) -> Standing:
         return "safe"
     if module == "torch.storage" and name in ("UntypedStorage", "TypedStorage"):
         return "safe"
+    if any(module == p or module.startswith(f"{p}.") for p in _DANGEROUS_PACKAGES):
+        return "dangerous"
     if module.startswith(_LIBRARIES) or f"{module}." in _LIBRARIES:
         return "library" if _is_class_name(name) else "dangerous"
     root = module.partition(".")[0]
     if root in _DANGEROUS_ROOTS or module == "torch":
-        return "dangerous"
-    if any(module == p or module.startswith(f"{p}.") for p in _DANGEROUS_PACKAGES):
         return "dangerous"
     if not all(part.isidentifier() for part in qualified.split(".")):
         return "dangerous"

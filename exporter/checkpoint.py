@@ -137,11 +137,12 @@ def _load_pickled(
         )
     extra = admit(allow)
     notes = [f"--allow imported {name}" for name in allow]
+    contents = inspect(source)  # first: what it refuses would keep torch's unpickler busy for ever
     if not extra:
         root = _weights_only(source, found)
         if root is not None:
             return _dispatch(root, source, model, notes)
-    return _restricted(source, found, model, extra, notes)
+    return _restricted(source, found, contents, model, extra, notes)
 
 
 def _weights_only(source: Path, found: FileKind) -> Any | None:
@@ -185,12 +186,12 @@ def _damaged(source: Path, found: FileKind, error: BaseException) -> InputFileEr
 def _restricted(
     source: Path,
     found: FileKind,
+    contents: Inspection,
     model: str | None,
     extra: dict[str, type],
     notes: list[str],
 ) -> LoadedModel:
     """Load a file that names classes, or say which of them stand in the way."""
-    contents = inspect(source)
     dangerous = contents.named("dangerous")
     if dangerous:
         raise refused(source, dangerous)
@@ -340,7 +341,13 @@ def _from_state(
     notes: Sequence[str] = (),
     kind: CheckpointKind | None = None,
 ) -> LoadedModel:
-    found = candidates(root)
+    try:
+        found = candidates(root)
+    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise InputFileError(
+            f"{source} holds a module that is not complete: {error}",
+            hint="save the weights again: torch.save(model.state_dict(), ...)",
+        ) from error
     if not found and _is_optimizer(root):
         raise InputFileError(
             f"{source}: this is an optimizer's state, not a model",

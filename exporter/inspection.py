@@ -26,7 +26,7 @@ from .stored import StoredTensor, entries_of, root_class_of, tensors_of
 __all__ = ["Inspection", "StoredTensor", "inspect"]
 
 # A pickle names tensors but does not hold them: 2 GB of weights take under 1 MB.
-_PICKLE_LIMIT = 256 << 20
+_PICKLE_LIMIT = 64 << 20
 _JSON_LIMIT = 128 << 20
 _SAFETENSORS_DTYPES = {
     **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"},

@@ -99,7 +99,11 @@ def _shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def candidates(root: Any) -> list[Candidate]:
-    """Every mapping in `root` that is mostly tensors, best-named first."""
+    """Every mapping in `root` that is mostly tensors, best-named first.
+
+    Raises:
+        ValueError, TypeError, AttributeError: a pickled module in it is malformed.
+    """
     found = list(_search(root, (), set()))
     return sorted(found, key=lambda c: (_rank(c.path), len(c.path)))
 
@@ -130,6 +134,8 @@ def _search(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Candi
 
 
 def _state_of(module: torch.nn.Module) -> Mapping[str, torch.Tensor]:
+    if not {"_parameters", "_modules"} <= vars(module).keys():
+        raise ValueError(f"its {type(module).__name__} was saved without its attributes")
     try:
         state: Mapping[str, torch.Tensor] = module.state_dict()
     except AttributeError:  # holds an object of a class that was not admitted

@@ -83,6 +83,10 @@ class BoundedReader:
 
 
 _MARK = object()
+# A history of a million numbers takes a million opcodes; more takes longer than anyone waits.
+_OPCODES = 3_000_000
+# Tuples do not remember their hash: 40 that each hold the one before twice take 2^40 steps.
+_KEY_NODES = 1_000
 _UNKNOWN_OPCODES = ("EXT1", "EXT2", "EXT4")
 
 
@@ -93,11 +97,14 @@ def read_pickle(file: Any) -> tuple[Any, list[Global]]:
         What it would build, and the globals that it names, in order of first use.
 
     Raises:
-        PickleError: the pickle is truncated or malformed.
+        PickleError: the pickle is truncated, malformed, or made to take for ever.
     """
     machine = _Machine()
     try:
-        for opcode, argument, _ in pickletools.genops(file):
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
+            if count > _OPCODES:
+                raise PickleError(f"the pickle has more than {_OPCODES} opcodes")
+            machine.steps = count
             machine.step(opcode.name, argument)
     except PickleError:
         raise
@@ -116,6 +123,33 @@ class _Machine:
         self.memo: dict[int, Any] = {}
         self.globals: dict[Global, None] = {}
         self.result: Any = None
+        self.steps = 0
+        self._nodes: dict[int, tuple[Any, int]] = {}
+
+    def _push_tuple(self, items: tuple[Any, ...]) -> None:
+        """Push a tuple, unless sharing makes it far larger than the pickle that says it."""
+        inner = sum(self._size(item) - 1 for item in items if type(item) in (tuple, Call))
+        if inner:
+            size = 1 + len(items) + inner
+            if size > 4 * self.steps + _KEY_NODES:
+                raise PickleError("its tuples share their parts so often that none could walk them")
+            self._nodes[id(items)] = (items, size)
+        self.stack.append(items)
+
+    def _size(self, value: Any) -> int:
+        """How many objects hashing `value` would visit."""
+        if isinstance(value, Call):
+            return 1 + self._size(value.arguments)
+        if isinstance(value, Persistent):
+            return 1 + self._size(value.identity)
+        if not isinstance(value, tuple):
+            return 1
+        known = self._nodes.get(id(value))
+        return known[1] if known else 1 + len(value)
+
+    def _check_key(self, key: Any) -> None:
+        if self._size(key) > _KEY_NODES:
+            raise PickleError("a dict key or set item is a tuple nested too deeply")
 
     def step(self, name: str, argument: Any) -> None:
         handler = getattr(self, f"_do_{name.lower()}", None)
@@ -190,16 +224,19 @@ class _Machine:
         self.stack.append(self.stack[-1])
 
     def _do_tuple(self, _: Any) -> None:
-        self.stack.append(tuple(self._pop_mark()))
+        self._push_tuple(tuple(self._pop_mark()))
 
     def _do_tuple1(self, _: Any) -> None:
-        self.stack[-1:] = [(self.stack[-1],)]
+        self._push_tuple((self.stack.pop(),))
 
     def _do_tuple2(self, _: Any) -> None:
-        self.stack[-2:] = [(self.stack[-2], self.stack[-1])]
+        last = self.stack.pop()
+        self._push_tuple((self.stack.pop(), last))
 
     def _do_tuple3(self, _: Any) -> None:
-        self.stack[-3:] = [(self.stack[-3], self.stack[-2], self.stack[-1])]
+        items = tuple(self.stack[-3:])
+        del self.stack[-3:]
+        self._push_tuple(items)
 
     def _do_empty_list(self, _: Any) -> None:
         self.stack.append([])
@@ -212,11 +249,15 @@ class _Machine:
     def _do_list(self, _: Any) -> None:
         self.stack.append(self._pop_mark())
 
-    _do_frozenset = _do_list
+    def _do_frozenset(self, _: Any) -> None:
+        self._do_list(None)
+        for item in self.stack[-1]:
+            self._check_key(item)
 
     def _do_dict(self, _: Any) -> None:
         items = self._pop_mark()
-        self.stack.append(Pairs(list(_pairwise(items))))
+        self.stack.append(Pairs())
+        self._store(items)
 
     def _do_append(self, _: Any) -> None:
         item = self.stack.pop()
@@ -225,7 +266,11 @@ class _Machine:
     def _do_appends(self, _: Any) -> None:
         self._extend(self._pop_mark())
 
-    _do_additems = _do_appends
+    def _do_additems(self, _: Any) -> None:
+        items = self._pop_mark()
+        for item in items:
+            self._check_key(item)
+        self._extend(items)
 
     def _extend(self, items: list[Any]) -> None:
         target = self.stack[-1]
@@ -243,6 +288,8 @@ class _Machine:
 
     def _store(self, items: list[Any]) -> None:
         target = self.stack[-1]
+        for key in items[::2]:
+            self._check_key(key)
         if isinstance(target, Pairs):
             target.items.extend(_pairwise(items))
         elif isinstance(target, Call):
@@ -268,6 +315,7 @@ class _Machine:
         if isinstance(argument, tuple) and len(argument) > 1 and argument[0] == "module":
             self.stack.append(argument[1])
         else:
+            self._check_key(argument)
             self.stack.append(Persistent(argument))
 
     def _do_binpersid(self, _: Any) -> None:

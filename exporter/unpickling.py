@@ -87,7 +87,7 @@ class Admission:
     def resolve(self, module: str, name: str) -> Any:
         qualified = canonical(module, name)
         if qualified in self.extra:
-            return self.extra[qualified]
+            return _without_code(self.extra[qualified], qualified)
         rank = standing(module, name)
         if rank == "safe":
             return _lookup(qualified)
@@ -109,7 +109,7 @@ class Admission:
                 return self._foreign(qualified)
             raise pickle.UnpicklingError(f"{qualified} does not exist here: {error}") from error
         if isinstance(found, type) and issubclass(found, (torch.nn.Module, enum.Enum, tuple)):
-            return found
+            return _without_code(found, qualified)
         if self.salvage:
             return self._foreign(qualified)
         raise pickle.UnpicklingError(f"{qualified} is no Module class")
@@ -118,6 +118,18 @@ class Admission:
         if qualified not in self.foreign:
             self.foreign[qualified] = type("Foreign", (ForeignObject,), {"origin": qualified})
         return self.foreign[qualified]
+
+
+def _carries_code(found: type) -> bool:
+    """Whether it descends from a class that compiles or loads code of its own."""
+    places = ("torch.fx", "torch.jit", "torch.package")
+    return any(f"{base.__module__}.".startswith(f"{p}.") for base in found.__mro__ for p in places)
+
+
+def _without_code(found: type, qualified: str) -> type:
+    if _carries_code(found):
+        raise pickle.UnpicklingError(f"{qualified} carries code of its own (dangerous)")
+    return found
 
 
 @functools.cache
@@ -174,6 +186,11 @@ def _admit_one(name: str) -> type:
             raise UsageError(
                 f"--allow {name}: a {type(found).__name__}, not a class",
                 hint="functions are never allowed: a file could call them; --trust loads the file",
+            )
+        if _carries_code(found):
+            raise UsageError(
+                f"--allow {name}: its objects carry code of their own, so it is never allowed",
+                hint="if you trust whoever made the file, --trust loads it without any check",
             )
         return found
     raise UsageError(

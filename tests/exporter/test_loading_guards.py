@@ -112,3 +112,81 @@ def test_a_module_without_its_attributes_is_an_input_error(
 ) -> None:
     with pytest.raises(InputFileError):
         load_checkpoint(saved(Unset(state), tmp_path), model=model)
+
+
+def test_a_module_whose_code_is_in_the_pickle_is_refused(tmp_path: Path) -> None:
+    from torchvision.models.feature_extraction import create_feature_extractor
+
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    graph = create_feature_extractor(net, ["0"])
+    dual = copyreg._reconstructor, (type(graph).__mro__[1], object, None), {}  # type: ignore[attr-defined]
+    path = saved(Reduces(dual), tmp_path)
+
+    with pytest.raises(InputFileError, match="refused"):
+        load_checkpoint(path)
+
+
+class Reduces:
+    def __init__(self, reduced: Any) -> None:
+        self.reduced = reduced
+
+    def __reduce__(self) -> Any:
+        return self.reduced
+
+
+class OwnGraph(torch.fx.GraphModule):
+    """A GraphModule elsewhere: its name alone says nothing."""
+
+
+class OwnScript(torch.jit.ScriptModule):
+    pass
+
+
+@pytest.mark.parametrize("kind", [OwnGraph, OwnScript])
+def test_allow_never_admits_classes_that_carry_code(kind: type, tmp_path: Path) -> None:
+    path = saved({"weight": torch.ones(2, 2)}, tmp_path)
+
+    with pytest.raises(UsageError, match="code of their own"):
+        load_checkpoint(path, model=LINEAR, allow=[f"{kind.__module__}.{kind.__name__}"])
+
+
+def doubled(levels: int) -> Any:
+    value: Any = ()
+    for _ in range(levels):
+        value = (value, value)
+    return value
+
+
+class Keyed:
+    """Pickles as a dict with a key that would take 2^40 steps to hash."""
+
+    def __reduce__(self) -> Any:
+        return (dict, (), None, None, iter([(doubled(40), 1)]))
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+def test_a_key_that_cannot_be_hashed_is_refused(zipped: bool, tmp_path: Path) -> None:
+    path = tmp_path / "m.pt"
+    torch.save(Keyed(), path, _use_new_zipfile_serialization=zipped)
+
+    with pytest.raises(InputFileError):
+        inspect(path)
+    with pytest.raises(InputFileError):
+        load_checkpoint(path, model=LINEAR)
+
+
+def test_tuples_that_share_little_are_read(tmp_path: Path) -> None:
+    path = saved({"weight": torch.ones(2, 2), "shapes": {doubled(4): 1}}, tmp_path)
+
+    assert [tensor.name for tensor in inspect(path).tensors] == ["weight"]
+
+
+@pytest.mark.parametrize("content", [b"N0" * (40 << 20), b"]" + b"Na" * (10 << 20)])
+def test_a_pickle_of_endless_opcodes_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "m.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("m/data.pkl", b"\x80\x02" + content + b".")
+        archive.writestr("m/version", b"3")
+
+    with pytest.raises(InputFileError, match="opcodes"):
+        inspect(path)
