@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 
 import isomorph
 import pytest
+import torch
 from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,6 +73,21 @@ def invoke() -> Invoke:
 def nets() -> Path:
     """The file of small nets, for `--model` and `import`."""
     return Path(__file__).parent / "models" / "small_nets.py"
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory, nets) -> Path:
+    """A state_dict of the small conv net, alone in its folder."""
+    path = tmp_path_factory.mktemp("source") / "net.pt"
+    loaded = runpy.run_path(str(nets))
+    torch.save(loaded["awake"](loaded["SmallConvNet"]()).state_dict(), path)
+    return path
+
+
+@pytest.fixture
+def good(checkpoint, nets) -> tuple[str, ...]:
+    """Arguments of an export that works, but for -o."""
+    return ("export", str(checkpoint), "--model", f"{nets}:SmallConvNet", "-i", "x=2x3x24x24", "-q")
 
 
 @dataclass(frozen=True)
