@@ -8,6 +8,9 @@ Four forms: `package.module:callable`, `path/to/file.py:callable`,
 from __future__ import annotations
 
 import contextlib
+import os
+import random
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -45,7 +48,8 @@ class Architecture:
     def __init__(self, text: str) -> None:
         require_callable(text)
         self.spec = parse(text)
-        located = locate(self.spec)
+        with _settings_kept(dtype=False):
+            located = locate(self.spec)
         self.target, self.notes = located.target, located.notes
         self.module = located.module
 
@@ -61,9 +65,13 @@ class Architecture:
                     hint=f"leave the arguments out: --model {self.spec.place}:{self.spec.name}",
                 )
             return self.target
-        with torch.random.fork_rng(devices=[]), _quiet_device(device):
+        with _settings_kept(), _quiet_device(device):
             torch.manual_seed(seed)
-            built = self._call()
+            try:
+                built = self._call()
+            finally:
+                # Inside the device's own context, which torch cannot leave otherwise.
+                torch.set_default_device(None)
         if not isinstance(built, nn.Module):
             raise UsageError(
                 f"--model {self.spec.text}: returned a {type(built).__name__}, not an nn.Module",
@@ -74,9 +82,9 @@ class Architecture:
     def _call(self) -> Any:
         try:
             return self.target(*self.spec.args, **dict(self.spec.kwargs))
-        except UsageError:
+        except (UsageError, KeyboardInterrupt, SystemExit):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise FactoryError(self.spec, error) from error
 
 
@@ -92,6 +100,33 @@ class FactoryError(UsageError):
         if isinstance(cause, TypeError) and "argument" in str(cause):
             hint = f"give its arguments: --model '{spec.place}:{spec.name}(NAME=VALUE)'"
         super().__init__(f"--model {spec.text} raised {shown}{where}", hint=hint)
+
+
+@contextlib.contextmanager
+def _settings_kept(*, dtype: bool = True) -> Iterator[None]:
+    """Undo what the user's code sets for the whole process.
+
+    That is the default device, the working folder, gradient mode, and the states of the random
+    generators of torch, Python and NumPy; and the default dtype, unless a file sets
+    it at its top level (`dtype=False`), where it is meant for the model's forward() too.
+    """
+    before = torch.get_default_device()
+    kept, folder, grad = torch.get_default_dtype(), os.getcwd(), torch.is_grad_enabled()
+    numbers, numpy = random.getstate(), sys.modules.get("numpy")
+    drawn = numpy.random.get_state() if numpy else None
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        if torch.get_default_device() != before:
+            torch.set_default_device(None if before.type == "cpu" else before)
+        if dtype:
+            torch.set_default_dtype(kept)
+        torch.set_grad_enabled(grad)
+        os.chdir(folder)
+        random.setstate(numbers)
+        if numpy:
+            numpy.random.set_state(drawn)
 
 
 @contextlib.contextmanager

@@ -55,7 +55,9 @@ def _from_package(spec: Spec) -> Located:
             raise _no_module(spec, error) from error
         except UsageError:
             raise
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise _import_failed(spec, error) from error
     return Located(_attribute(module, spec), module)
 
@@ -120,7 +122,7 @@ def _definitions(path: Path) -> list[str]:
     """Classes and functions that a file defines, read without running it."""
     try:
         return defined_in(path.read_text("utf-8-sig"))
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
 
 
@@ -134,8 +136,7 @@ def require_callable(text: str) -> None:
     if not place.endswith(".py") or ":" in Path(place).name:
         return
     path = Path(place)
-    if not path.is_file():
-        raise _no_file(text, path)
+    _require_file(text, path)
     names = _definitions(path)
     name = names[0] if len(names) == 1 else "Class"
     listed = f"; {path.name} defines {', '.join(names[:8])}" if names else ""
@@ -145,11 +146,18 @@ def require_callable(text: str) -> None:
     )
 
 
-def _no_file(text: str, path: Path) -> UsageError:
-    return UsageError(
-        f"--model {text}: {path} does not exist",
-        hint="the path is relative to the current directory",
-    )
+def _require_file(text: str, path: Path) -> None:
+    try:
+        found = path.is_file()
+    except OSError as error:
+        raise UsageError(
+            f"--model {text}: the file cannot be read: {error.strerror}", hint="check the path"
+        ) from error
+    if not found:
+        raise UsageError(
+            f"--model {text}: {path} does not exist",
+            hint="the path is relative to the current directory",
+        )
 
 
 def _is_own_module_class(value: Any, owner: Any) -> bool:
@@ -225,7 +233,6 @@ def _no_library_model(spec: Spec, names: Sequence[str]) -> UsageError:
 
 def _from_file(spec: Spec) -> Located:
     path = Path(spec.place)
-    if not path.is_file():
-        raise _no_file(spec.text, path)
+    _require_file(spec.text, path)
     module, notes = run_file(path.resolve(), spec)
     return Located(_attribute(module, spec), module, notes)

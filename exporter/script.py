@@ -35,13 +35,20 @@ def run_file(path: Path, spec: Spec) -> tuple[types.ModuleType, tuple[str, ...]]
     Raises:
         UsageError: it is not Python, or running it raised.
     """
-    source = path.read_bytes()
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"--model {spec.text}: {path.name} cannot be read: {error.strerror}",
+            hint="check its permissions",
+        ) from error
     wanted = spec.name.partition(".")[0]
     try:
         part = needed_by(source.decode("utf-8-sig"), wanted)
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        shown = str(error) or type(error).__name__
         raise UsageError(
-            f"--model {spec.text}: {path.name} is not valid Python: {error}",
+            f"--model {spec.text}: {path.name} is not valid Python: {shown}",
             hint="name a .py file that imports",
         ) from error
     if part.partial:
@@ -83,7 +90,9 @@ def _run_whole(path: Path, source: bytes, part: ScriptSlice, spec: Spec) -> type
     with importable(root), _arguments_of(path):
         try:
             return importlib.import_module(name)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise _script_failed(path, spec, error) from error
 
 
@@ -124,7 +133,10 @@ def _execute(
             exec(compile(part.tree, str(path), "exec"), module.__dict__)
     except UsageError:
         raise
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        del sys.modules[name]
+        raise
+    except BaseException as error:
         del sys.modules[name]
         raise _script_failed(path, spec, error, why) from error
     return module

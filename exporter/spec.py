@@ -61,7 +61,7 @@ def parse(text: str) -> Spec:
 def _literal_arguments(text: str, call: str) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
     try:
         tree = ast.parse(f"f{call.strip()}", mode="eval").body
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UsageError(
             f"--model {text}: the arguments cannot be read ({error})",
             hint="arguments are literals: callable(width=64, act='relu')",
@@ -71,12 +71,22 @@ def _literal_arguments(text: str, call: str) -> tuple[tuple[Any, ...], tuple[tup
     try:
         args = tuple(ast.literal_eval(argument) for argument in tree.args)
         kwargs = tuple((k.arg or "", ast.literal_eval(k.value)) for k in tree.keywords)
-    except ValueError as error:
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise UsageError(
             f"--model {text}: an argument is not a literal",
             hint="numbers, strings, None, True, False and tuples, lists or dicts of them; for "
             "more, write a function without arguments and name that",
         ) from error
+    names = [name for name, _ in kwargs]
+    if "" in names:
+        raise UsageError(
+            f"--model {text}: ** is not read", hint="write each argument as NAME=VALUE"
+        )
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise UsageError(
+            f"--model {text}: the argument {repeated} is given twice", hint="give it once"
+        )
     return args, kwargs
 
 

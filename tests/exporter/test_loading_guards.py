@@ -190,3 +190,117 @@ def test_a_pickle_of_endless_opcodes_is_refused(content: bytes, tmp_path: Path) 
 
     with pytest.raises(InputFileError, match="opcodes"):
         inspect(path)
+
+
+LEAKS = {
+    "dtype": "torch.set_default_dtype(torch.float64)",
+    "device": "torch.set_default_device('meta')",
+    "folder": "os.chdir('/')",
+    "seed": "torch.manual_seed(7), random.seed(7)",
+    "grad": "torch.set_grad_enabled(False)",
+}
+
+
+def settings() -> tuple[Any, ...]:
+    return (
+        torch.get_default_dtype(),
+        torch.empty(0).device,
+        torch.utils._device.CURRENT_DEVICE,
+        os.getcwd(),
+        torch.is_grad_enabled(),
+        torch.initial_seed(),
+        torch.get_rng_state().tolist(),
+        random.getstate(),
+    )
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("fails", [False, True], ids=["returns", "raises"])
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_factory_changes_nothing_for_the_rest(
+    leak: str, fails: bool, device: str, tmp_path: Path
+) -> None:
+    after = "raise ValueError" if fails else "return torch.nn.Linear(2, 2)"
+    code = f"import os, random, torch\ndef make():\n    {LEAKS[leak]}\n    {after}\n"
+    (tmp_path / "factory.py").write_text(code)
+    before = settings()
+
+    if fails:
+        with pytest.raises(UsageError):
+            build(f"{tmp_path}/factory.py:make", device=device)
+    else:
+        build(f"{tmp_path}/factory.py:make", device=device)
+
+    assert settings() == before
+
+
+def test_a_file_changes_neither_device_nor_folder(tmp_path: Path) -> None:
+    lines = ("import os, random, torch", LEAKS["device"], LEAKS["folder"], LEAKS["seed"])
+    (tmp_path / "top.py").write_text("\n".join((*lines, "Net = torch.nn.ReLU")))
+    before = settings()
+
+    build(f"{tmp_path}/top.py:Net")
+
+    assert settings() == before
+
+
+@pytest.mark.parametrize("where", ["top", "factory"])
+def test_any_exception_of_the_users_code_is_a_usage_error(where: str, tmp_path: Path) -> None:
+    raising = "class Odd(BaseException): pass\n"
+    raising += "raise Odd" if where == "top" else "def make(): raise Odd"
+    (tmp_path / f"odd_{where}.py").write_text(raising)
+
+    with pytest.raises(UsageError, match="Odd"):
+        build(f"{tmp_path}/odd_{where}.py:make")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "torch.nn:Linear(in_features=1,in_features=2)",
+        "torch.nn:Linear(**{'a': 1})",
+        "torch.nn:Linear({[]: 1})",
+        f"torch.nn:Linear({'-' * 5000}1)",
+        f"torch.nn:Linear({'(' * 5000}1)",
+        f"{'x' * 300}.py:Net",
+        f"{'x' * 300}.py",
+    ],
+    ids=["twice", "stars", "unhashable", "minus", "braces", "long name", "long name alone"],
+)
+def test_an_odd_specification_is_a_usage_error(spec: str) -> None:
+    with pytest.raises(UsageError):
+        build(spec)
+
+
+@pytest.mark.parametrize("error", [MemoryError, RecursionError])
+def test_a_file_that_exhausts_the_parser_is_a_usage_error(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parse(*_: Any, **__: Any) -> None:
+        raise error
+
+    (tmp_path / "deep.py").write_text("x = 1")
+    monkeypatch.setattr("isomorph.exporter.script_slice.ast.parse", parse)
+
+    with pytest.raises(UsageError):
+        build(f"{tmp_path}/deep.py:x")
+
+
+def test_a_deeply_nested_file_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "deep.py").write_text("x = " + "-" * 50_000 + "1")
+
+    with pytest.raises(UsageError):
+        build(f"{tmp_path}/deep.py:x")
+
+
+def test_a_model_file_that_may_not_be_read_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "secret.py").write_text("x = 1")
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+
+    with pytest.raises(UsageError, match="Permission denied"):
+        build(f"{tmp_path}/secret.py:x")
