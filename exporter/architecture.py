@@ -12,6 +12,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -111,7 +112,7 @@ def _settings_kept(*, dtype: bool = True) -> Iterator[None]:
     it at its top level (`dtype=False`), where it is meant for the model's forward() too.
     """
     before = torch.get_default_device()
-    kept, folder, grad = torch.get_default_dtype(), os.getcwd(), torch.is_grad_enabled()
+    kept, folder, grad = torch.get_default_dtype(), Path.cwd(), torch.is_grad_enabled()
     numbers, numpy = random.getstate(), sys.modules.get("numpy")
     drawn = numpy.random.get_state() if numpy else None
     try:

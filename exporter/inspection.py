@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import InputFileError
 from .allowlist import WRAPPERS, Standing, canonical, standing
 from .opcodes import BoundedReader, Global, PickleError, read_pickle
-from .sniffing import FileKind, remedy, sniff
+from .sniffing import FileKind, remedy, sniff, typed
 from .stored import StoredTensor, entries_of, root_class_of, tensors_of
 
 __all__ = ["Inspection", "StoredTensor", "inspect"]
@@ -99,6 +99,7 @@ def inspect(path: str | Path) -> Inspection:
     except (
         *(PickleError, zipfile.BadZipFile, zlib.error, OSError, EOFError, KeyError),
         *(struct.error, ValueError, NotImplementedError, RuntimeError, RecursionError),
+        *(TypeError, AttributeError, OverflowError),  # JSON of another shape than it should have
     ) as error:
         raise InputFileError(
             f"{source} looks like {found.looks_like} but is truncated or damaged: {error}",
@@ -199,7 +200,7 @@ def _is_optimizer(found: Inspection) -> bool:
 
 def _export(found: Inspection, *flags: str) -> str:
     """The command to go on with, with an input that fits the first layer if that can be told."""
-    words = ("isomorph export", found.path, *flags, f"-i {_guessed_input(found.tensors)}")
+    words = ("isomorph export", typed(found.path), *flags, f"-i {_guessed_input(found.tensors)}")
     return " ".join(words)
 
 
@@ -226,19 +227,38 @@ def _of_safetensors(source: Path, found: FileKind) -> Inspection:
         header = json.loads(file.read(length))
     if not isinstance(header, dict):
         raise ValueError("its header is no JSON object")
-    metadata = header.pop("__metadata__", {})
+    metadata = _object(header.pop("__metadata__", {}), "its metadata")
     tensors = tuple(
         StoredTensor(
             name,
-            _SAFETENSORS_DTYPES.get(entry["dtype"], str(entry["dtype"])),
-            tuple(int(n) for n in entry["shape"]),
+            _SAFETENSORS_DTYPES.get(_text(entry["dtype"], name), entry["dtype"]),
+            _sizes(entry["shape"], name),
         )
         for name, entry in header.items()
-        if isinstance(entry, Mapping)
+        if _object(entry, name)
     )
-    entries = tuple((str(k), str(v)[:80]) for k, v in dict(metadata).items())
+    entries = tuple((str(k), str(v)[:80]) for k, v in metadata.items())
     result = _plain(source, found, tensors=tensors, entries=entries)
     return replace(result, suggestion=_export(result, _MODEL))
+
+
+def _object(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{what[:80]} is no JSON object")
+    return value
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"the dtype of {name[:80]} is no name")
+    return value
+
+
+def _sizes(value: Any, name: str) -> tuple[int, ...]:
+    """A shape; -1 stands for a size that is not known before the model runs."""
+    if not isinstance(value, list) or not all(type(n) is int and n >= -1 for n in value):
+        raise ValueError(f"the shape of {name[:80]} is no list of sizes")
+    return tuple(value)
 
 
 def _of_torchscript(source: Path, found: FileKind) -> Inspection:
@@ -258,18 +278,20 @@ def _of_pt2(source: Path, found: FileKind) -> Inspection:
         for table in tables:
             if archive.getinfo(table).file_size > _JSON_LIMIT:
                 raise ValueError(f"{table} is too large")
-            entries = json.loads(archive.read(table)).get("config", {})
-            tensors += [_exported(name, entry) for name, entry in entries.items()]
+            config = _object(json.loads(archive.read(table)), table)
+            entries = _object(config.get("config", {}), f"config in {table}")
+            tensors += [_exported(name, _object(e, name)) for name, e in entries.items()]
             unpickled = [n for n, e in entries.items() if e.get("use_pickle")]
             if unpickled:
                 notes.append(f"holds pickled objects: {', '.join(unpickled[:5])}")
     if any("/data/aotinductor/" in member for member in found.members):
         notes.append("holds compiled native code: only --trust loads it")
-    command = f"isomorph export {source}"
+    command = f"isomorph export {typed(str(source))}"
     return _plain(source, found, tensors=tuple(tensors), notes=tuple(notes), suggestion=command)
 
 
 def _exported(name: str, entry: Mapping[str, Any]) -> StoredTensor:
-    meta = entry.get("tensor_meta") or {}
-    shape = tuple(int(size.get("as_int", -1)) for size in meta.get("sizes", ()))
-    return StoredTensor(name, _EXPORT_DTYPES.get(int(meta.get("dtype", 0)), "unknown"), shape)
+    meta = _object(entry.get("tensor_meta") or {}, f"tensor_meta of {name}")
+    sizes = [_object(size, f"a size of {name}").get("as_int", -1) for size in meta.get("sizes", ())]
+    dtype = _EXPORT_DTYPES.get(int(meta.get("dtype", 0)), "unknown")
+    return StoredTensor(name, dtype, _sizes(sizes, name))

@@ -8,6 +8,7 @@ instead of failing deep inside an unpickler.
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import struct
 import zipfile
@@ -17,7 +18,7 @@ from typing import Literal
 
 from ..errors import InputFileError
 
-__all__ = ["FileKind", "Kind", "looks_like", "remedy", "sniff"]
+__all__ = ["FileKind", "Kind", "looks_like", "remedy", "sniff", "typed"]
 
 Kind = Literal[
     "torch_zip",
@@ -143,6 +144,11 @@ def _size(path: Path) -> int:
     return status.st_size
 
 
+def typed(path: str) -> str:
+    """A path as a shell and `isomorph` take it: quoted, and never like an option."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
 def _neighbours(path: Path) -> str:
     """Checkpoints in the same folder, to suggest."""
     suffixes = {".pt", ".pth", ".pt2", ".safetensors", ".ckpt", ".bin"}
@@ -151,7 +157,7 @@ def _neighbours(path: Path) -> str:
             names = sorted(e.name for e in entries if Path(e.name).suffix in suffixes)
     except OSError:
         return ""
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return ", ".join(map(typed, names[:5])) + (", ..." if len(names) > 5 else "")
 
 
 def _sniff_zip(path: Path, size: int) -> FileKind:

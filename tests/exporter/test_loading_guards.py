@@ -1,10 +1,12 @@
-"""What a checkpoint cannot mean is refused by name, never guessed, and nothing leaks from loading."""
+"""What a checkpoint cannot mean is refused by name, and the code it needs leaks nothing."""
 
 from __future__ import annotations
 
 import copyreg
+import json
 import os
 import random
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +39,7 @@ def saved(value: Any, tmp_path: Path) -> Path:
 def test_weights_whose_values_would_change_are_refused(dtype: torch.dtype, tmp_path: Path) -> None:
     path = saved({"weight": torch.ones(2, 2).to(dtype)}, tmp_path)
 
-    with pytest.raises(InputFileError, match="weight is .* where the module has float32"):
+    with pytest.raises(InputFileError, match=r"weight is .* where the module has float32"):
         load_checkpoint(path, model=LINEAR)
 
 
@@ -63,7 +65,7 @@ def test_tensors_that_cannot_be_weights_are_named(
 ) -> None:
     path = saved({"weight": made()}, tmp_path)
 
-    with pytest.raises(InputFileError, match=f"weight is a .*{said}"):
+    with pytest.raises(InputFileError, match=rf"weight is a .*{said}"):
         load_checkpoint(path, model=LINEAR)
 
 
@@ -82,16 +84,6 @@ def test_a_nested_tensor_is_described_and_refused(tmp_path: Path) -> None:
         load_checkpoint(path, model=LINEAR)
     with pytest.raises(InputFileError):
         load_checkpoint(path)
-
-
-def flipped(path: Path, member: str, old: bytes, new: bytes) -> Path:
-    """A copy of a zip with one member edited."""
-    copy = path.with_name("flipped.pt")
-    with zipfile.ZipFile(path) as source, zipfile.ZipFile(copy, "w") as target:
-        for name in source.namelist():
-            data = source.read(name)
-            target.writestr(name, data.replace(old, new) if name.endswith(member) else data)
-    return copy
 
 
 class Unset:
@@ -206,7 +198,7 @@ def settings() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.empty(0).device,
         torch.utils._device.CURRENT_DEVICE,
-        os.getcwd(),
+        Path.cwd(),
         torch.is_grad_enabled(),
         torch.initial_seed(),
         torch.get_rng_state().tolist(),
@@ -304,3 +296,72 @@ def test_a_model_file_that_may_not_be_read_is_a_usage_error(
 
     with pytest.raises(UsageError, match="Permission denied"):
         build(f"{tmp_path}/secret.py:x")
+
+
+HEADERS = {
+    "shape null": {"a": {"dtype": "F32", "shape": None, "data_offsets": [0, 0]}},
+    "dtype list": {"a": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}},
+    "metadata list": {"__metadata__": [1]},
+    "metadata null": {"__metadata__": None},
+    "infinite": {"a": {"dtype": "F32", "shape": [float("inf")], "data_offsets": [0, 4]}},
+    "entry list": {"a": [1]},
+}
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+def test_a_malformed_safetensors_header_is_an_input_error(header: Any, tmp_path: Path) -> None:
+    text = json.dumps(header).replace("Infinity", "1e999").encode()
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+
+    with pytest.raises(InputFileError):
+        inspect(path)
+    with pytest.raises(InputFileError):
+        load_checkpoint(path, model=LINEAR)
+
+
+TABLES = {
+    "list": "[]",
+    "integer entry": '{"config": {"x": 5}}',
+    "config list": '{"config": [1]}',
+    "integer sizes": '{"config": {"x": {"tensor_meta": {"sizes": [1, 2], "dtype": 7}}}}',
+    "sizes null": '{"config": {"x": {"tensor_meta": {"sizes": null}}}}',
+    "infinite": '{"config": {"x": {"tensor_meta": {"sizes": [{"as_int": 1e999}]}}}}',
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_a_malformed_table_in_a_pt2_is_an_input_error(table: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.pt2"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/archive_format", "pt2")
+        archive.writestr("m/models/model.json", "{}")
+        archive.writestr("m/data/weights/model_weights_config.json", table)
+
+    with pytest.raises(InputFileError):
+        inspect(path)
+
+
+def test_torchscript_that_fails_when_its_graphs_are_read_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("bit flipped")
+
+    path = tmp_path / "m.ts"
+    torch.jit.script(nn.Linear(2, 2)).save(str(path))
+    monkeypatch.setattr("isomorph.exporter.programs._vet_graphs", fail)
+
+    with pytest.raises(InputFileError, match="bit flipped"):
+        load_checkpoint(path)
+
+
+def test_suggested_files_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("sp ace.pt", "-dash.pt"):
+        torch.save({"weight": torch.ones(2, 2)}, name)
+
+    with pytest.raises(InputFileError, match=r"\./-dash\.pt, 'sp ace\.pt'"):
+        inspect("missing.pt")
+    assert " 'sp ace.pt' " in inspect("sp ace.pt").suggestion
+    assert " ./-dash.pt " in inspect("-dash.pt").suggestion
