@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copyreg
 import json
-import os
 import random
 import struct
 import zipfile
