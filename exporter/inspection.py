@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import InputFileError
 from .allowlist import WRAPPERS, Standing, canonical, standing
-from .opcodes import BoundedReader, Global, PickleError, read_pickle
+from .opcodes import BoundedReader, EndlessPickleError, Global, PickleError, read_pickle
 from .sniffing import FileKind, remedy, sniff, typed
 from .stored import StoredTensor, entries_of, root_class_of, tensors_of
 
@@ -96,6 +96,11 @@ def inspect(path: str | Path) -> Inspection:
     found = sniff(source)
     try:
         return _inspect(source, found)
+    except EndlessPickleError as error:
+        raise InputFileError(
+            f"{source} is refused: its pickle has {error}, which no checkpoint needs",
+            hint="save only the weights: torch.save(model.state_dict(), ...)",
+        ) from error
     except (
         *(PickleError, zipfile.BadZipFile, zlib.error, OSError, EOFError, KeyError),
         *(struct.error, ValueError, NotImplementedError, RuntimeError, RecursionError),

@@ -12,11 +12,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-__all__ = ["BoundedReader", "Call", "Global", "Pairs", "Persistent", "PickleError", "read_pickle"]
+__all__ = [
+    "BoundedReader",
+    "Call",
+    "EndlessPickleError",
+    "Global",
+    "Pairs",
+    "Persistent",
+    "PickleError",
+    "read_pickle",
+]
 
 
 class PickleError(ValueError):
     """The bytes are no complete pickle."""
+
+
+class EndlessPickleError(PickleError):
+    """Reading the pickle would take longer than anyone waits."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,7 @@ class BoundedReader:
 
 _MARK = object()
 # A history of a million numbers takes a million opcodes; more takes longer than anyone waits.
-_OPCODES = 3_000_000
+_OPCODES = 2_000_000
 # Tuples do not remember their hash: 40 that each hold the one before twice take 2^40 steps.
 _KEY_NODES = 1_000
 _UNKNOWN_OPCODES = ("EXT1", "EXT2", "EXT4")
@@ -97,13 +110,14 @@ def read_pickle(file: Any) -> tuple[Any, list[Global]]:
         What it would build, and the globals that it names, in order of first use.
 
     Raises:
-        PickleError: the pickle is truncated, malformed, or made to take for ever.
+        EndlessPickleError: it is made to take for ever.
+        PickleError: it is truncated or malformed.
     """
     machine = _Machine()
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
             if count > _OPCODES:
-                raise PickleError(f"the pickle has more than {_OPCODES} opcodes")
+                raise EndlessPickleError(f"more than {_OPCODES} opcodes")
             machine.steps = count
             machine.step(opcode.name, argument)
     except PickleError:
@@ -132,7 +146,7 @@ class _Machine:
         if inner:
             size = 1 + len(items) + inner
             if size > 4 * self.steps + _KEY_NODES:
-                raise PickleError("its tuples share their parts so often that none could walk them")
+                raise EndlessPickleError("tuples that share their parts without end")
             self._nodes[id(items)] = (items, size)
         self.stack.append(items)
 
@@ -149,7 +163,7 @@ class _Machine:
 
     def _check_key(self, key: Any) -> None:
         if self._size(key) > _KEY_NODES:
-            raise PickleError("a dict key or set item is a tuple nested too deeply")
+            raise EndlessPickleError("a dict key or set item nested too deeply")
 
     def step(self, name: str, argument: Any) -> None:
         handler = getattr(self, f"_do_{name.lower()}", None)

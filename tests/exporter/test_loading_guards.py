@@ -160,9 +160,9 @@ def test_a_key_that_cannot_be_hashed_is_refused(zipped: bool, tmp_path: Path) ->
     path = tmp_path / "m.pt"
     torch.save(Keyed(), path, _use_new_zipfile_serialization=zipped)
 
-    with pytest.raises(InputFileError):
+    with pytest.raises(InputFileError, match="refused"):
         inspect(path)
-    with pytest.raises(InputFileError):
+    with pytest.raises(InputFileError, match="refused"):
         load_checkpoint(path, model=LINEAR)
 
 
