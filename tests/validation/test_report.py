@@ -80,7 +80,7 @@ def test_text_fits_80_columns_and_carries_no_escape_codes(trial):
     assert "scores" in text
     assert "float32[batchx6]" in text
     assert "peak<=6" in text
-    assert "rms/4" in text
+    assert "rms<=4" in text
 
 
 def test_text_of_many_long_names_still_shows_every_figure(trial):
