@@ -54,10 +54,6 @@ class Architecture:
         self.target, self.notes = located.target, located.notes
         self.module = located.module
 
-    @property
-    def is_instance(self) -> bool:
-        return isinstance(self.target, nn.Module)
-
     def build(self, device: str = "cpu", *, seed: int = 0) -> nn.Module:
         if isinstance(self.target, nn.Module):
             if self.spec.called:

@@ -52,7 +52,6 @@ def capture(
     *,
     dynamic: Sequence[DynamicRequest] = (),
     ranges: Mapping[str, tuple[float, float]] | None = None,
-    source_sha256: str | None = None,
     architecture: str | None = None,
 ) -> Capture:
     """Trace `module` once, on the example call.
@@ -62,7 +61,6 @@ def capture(
         example: arguments; tensors may nest in dicts, tuples, lists, dataclasses.
         dynamic: axes whose size must stay free.
         ranges: inclusive value ranges by input name, where the user gave them.
-        source_sha256: SHA-256 of the checkpoint, for the provenance.
         architecture: how the module was built, for the provenance.
 
     Raises:
@@ -92,9 +90,7 @@ def capture(
     graph = replace(
         graph,
         notes=(*graph.notes, padding) if padding else graph.notes,
-        provenance=replace(
-            graph.provenance, source_sha256=source_sha256, architecture=architecture
-        ),
+        provenance=replace(graph.provenance, architecture=architecture),
     )
     graph = _with_ranges(graph, tensors, ranges or {}, example.synthetic)
     return Capture(graph, tensors, example.synthetic)

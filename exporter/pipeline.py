@@ -22,7 +22,7 @@ from ..targets import registry
 from .planning import Plan, demand_devices, make_plans, protect
 from .records import build_manifest, stale_files
 from .result import ExportedArtifact, ExportResult
-from .source import Request, Source, in_eval_mode, open_source
+from .source import Request, Source, in_eval_mode, open_source, sample_entries
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +112,8 @@ def export(
     clock = _Clock(progress or Silent())
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
     plans = make_plans(source, formats, output, options)
-    protect(plans, [source, *request.input_files(), *_paths(data)])
+    samples = sample_entries(data)
+    protect(plans, [source, *request.input_files(), *samples])
     if validate:
         for plan in plans:
             demand_devices(plan.target, devices)
@@ -120,7 +121,7 @@ def export(
         stagings = [stack.enter_context(Staging(plan.destination)) for plan in plans]
         stack.enter_context(in_eval_mode(source))
         opened = open_source(source, request, clock)
-        run = _Run(opened, request, tuple(devices), data or (), validate, require, clock)
+        run = _Run(opened, request, tuple(devices), samples, validate, require, clock)
         artifacts = []
         for plan, staging in zip(plans, stagings, strict=True):
             try:
@@ -149,12 +150,6 @@ def _check_request(
 
 def _label(source: Any) -> str:
     return str(source) if isinstance(source, (str, Path)) else type(source).__name__
-
-
-def _paths(data: Any) -> list[Any]:
-    if data is None or isinstance(data, Mapping):
-        return []
-    return [data] if isinstance(data, (str, Path)) else list(data)
 
 
 class _Run:

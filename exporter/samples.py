@@ -32,7 +32,7 @@ def load_samples(
     """
     samples: list[dict[str, torch.Tensor]] = []
     notes: list[str] = []
-    for entry in [data] if isinstance(data, (Mapping, str, Path)) else data:
+    for entry in data:
         mapping = isinstance(entry, Mapping)
         label = "the given data" if mapping else Path(str(entry)).name
         tensors = as_tensors(entry) if isinstance(entry, Mapping) else read_tensors(entry)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .checkpoint import LoadedModel
     from .examples import ExampleCall
 
-__all__ = ["Fingerprint", "Request", "Source", "in_eval_mode", "open_source"]
+__all__ = ["Fingerprint", "Request", "Source", "in_eval_mode", "open_source", "sample_entries"]
 
 _TENSOR_FILES = (".npz", ".safetensors", ".pt", ".pth")
 
@@ -86,13 +86,17 @@ class Fingerprint:
         self._state = _state(path)
         self._digest: str | None = None
         self._error: OSError | None = None
-        self._thread = threading.Thread(target=self._run, args=(path,), daemon=True)
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to hash in the background."""
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _run(self, path: Path) -> None:
+    def _run(self) -> None:
         try:
-            if path.is_file():
-                self._digest = sha256_of(path)
+            if self._path.is_file():
+                self._digest = sha256_of(self._path)
         except OSError as error:
             self._error = error
 
@@ -110,10 +114,20 @@ class Fingerprint:
 
     def hexdigest(self) -> str:
         """The digest, once it is there."""
-        self._thread.join()
+        if self._thread is None:
+            self._run()
+        else:
+            self._thread.join()
         if self._error is not None or self._digest is None:
             raise self._error or OSError("the file was not hashed")
         return self._digest
+
+
+def sample_entries(data: Any) -> list[Any]:
+    """The files and mappings of `data`, which may also be one of them, or None."""
+    if data is None:
+        return []
+    return [data] if isinstance(data, (Mapping, str, Path)) else list(data)
 
 
 @contextmanager
@@ -121,8 +135,8 @@ def in_eval_mode(source: str | Path | torch.nn.Module) -> Iterator[None]:
     """Put a caller's module in eval mode for a while; each part's own flag comes back."""
     parts = list(source.modules()) if hasattr(source, "modules") else []
     flags = [part.training for part in parts]
-    for part in parts:
-        part.training = False
+    if not isinstance(source, (str, Path)) and parts:
+        source.eval()
     try:
         yield
     finally:
@@ -140,9 +154,15 @@ def _state(path: Path) -> tuple[int, int, int] | None:
 
 
 def open_source(
-    source: str | Path | torch.nn.Module, request: Request, progress: Progress | None = None
+    source: str | Path | torch.nn.Module,
+    request: Request,
+    progress: Progress | None = None,
+    *,
+    hashed: bool = True,
 ) -> Source:
     """Load (if a path), make an example call, capture. A module must be `in_eval_mode`.
+
+    `hashed` says that the file's digest will be asked for, so that it is begun at once.
 
     Raises:
         InputFileError: the file is refused or unreadable.
@@ -155,7 +175,9 @@ def open_source(
     if not isinstance(source, (str, Path)):
         return _open_module(source, request, requests, dynamic, progress)
     path = Path(source)
-    fingerprint = Fingerprint(path)  # before torch is imported: hashing takes the other core
+    fingerprint = Fingerprint(path)
+    if hashed:  # before torch is imported: hashing takes the other core
+        fingerprint.start()
     with progress.stage("load"):
         from .checkpoint import load_checkpoint
 

@@ -36,10 +36,6 @@ class Spec:
     def is_file(self) -> bool:
         return self.place.endswith(".py")
 
-    @property
-    def is_library(self) -> bool:
-        return self.place in ("torchvision", "timm")
-
 
 def parse(text: str) -> Spec:
     """Read a specification.

@@ -218,15 +218,21 @@ def test_an_old_manifest_cannot_have_other_files_removed(good, invoke, tmp_path)
     assert (tmp_path / "precious.txt").read_text() == "mine"
 
 
-def test_a_source_that_changes_while_it_is_read_is_exit_5(invoke, nets, checkpoint, tmp_path):
+@pytest.mark.parametrize("command", ["export", "validate"])
+def test_a_source_that_changes_while_it_is_read_is_exit_5(
+    command, good, invoke, nets, checkpoint, tmp_path
+):
     source = tmp_path / "net.pt"
     source.write_bytes(checkpoint.read_bytes())
     (tmp_path / "touches.py").write_text(
         f"import os, runpy\nmake_net = runpy.run_path({str(nets)!r})['SmallConvNet']\n"
         f"def make():\n    os.utime({str(source)!r}, (1, 1))\n    return make_net()\n"
     )
-    model = f"{tmp_path}/touches.py:make"
-    done = invoke("export", source, "--model", model, "-i", "x=2x3x24x24", "-q")
+    words = ("export", source)
+    if command == "validate":
+        assert invoke(*good, "-o", tmp_path / "good.onnx").code == 0
+        words = ("validate", tmp_path / "good.onnx", "--against", source)
+    done = invoke(*words, "--model", f"{tmp_path}/touches.py:make", "-i", "x=2x3x24x24", "-q")
     assert done.code == 5
     assert "changed while" in done.stderr
     assert not (tmp_path / "net.onnx").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConversionError, InputFileError
-from ..exporter.source import Request, in_eval_mode, open_source
+from ..exporter.source import Request, in_eval_mode, open_source, sample_entries
 from ..manifest import Manifest, manifest_path
 from ..progress import Progress, Silent
 from ..targets import registry
@@ -89,16 +89,18 @@ def validate(
     target, manifest, notes = _identify(path)
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
     with in_eval_mode(against):
-        source = open_source(against, _fill(request, manifest), progress)
+        source = open_source(against, _fill(request, manifest), progress, hashed=False)
         samples: list[dict[str, torch.Tensor]] = []
         if data:
             from ..exporter.samples import load_samples
 
-            samples, more = load_samples(data, source.capture.graph.inputs)
+            samples, more = load_samples(sample_entries(data), source.capture.graph.inputs)
             notes += more
         with target.open(path, device) as session:
             found = make_reference(source.capture, source.module, samples, progress)
             report = judge(source.capture.graph, found, session, progress=progress)
+        if source.fingerprint is not None:
+            source.fingerprint.demand_unchanged()
     notes += [*source.notes, *source.capture.graph.notes]
     return replace(report, notes=tuple(dict.fromkeys((*notes, *report.notes))))
 

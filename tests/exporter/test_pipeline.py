@@ -125,6 +125,13 @@ def test_options_go_to_their_format(model, tmp_path):
     assert onnx.load(result.artifacts[0].path).opset_import[0].version == 19
 
 
+@pytest.mark.parametrize("one", [True, False])
+def test_a_single_sample_needs_no_list(model, one, tmp_path):
+    sample = {"input": torch.randn(2, 4)}
+    result = export(model, "onnx", tmp_path, data=sample if one else [sample])
+    assert "data-0" in [case.name for case in result.artifacts[0].report.cases]
+
+
 @pytest.mark.parametrize("formats", [[], ["onnx", "onnx"]])
 def test_no_format_or_one_twice_is_a_usage_error(model, formats, tmp_path):
     with pytest.raises(UsageError):
