@@ -88,7 +88,7 @@ $(DEMO): $(VENV)/pyvenv.cfg pyproject.toml constraints.txt $(REINSTALL)
 	@touch $(DEMO)
 
 $(DEV): $(VENV)/pyvenv.cfg pyproject.toml constraints.txt $(REINSTALL)
-	$(call install,onnx$(comma)test$(comma)lint)
+	$(call install,all$(comma)test$(comma)lint)
 	@touch $(DEMO) $(DEV)
 
 comma := ,

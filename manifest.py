@@ -51,6 +51,11 @@ class Manifest:
         return tuple(entry["name"] for entry in self.document["files"])
 
     @property
+    def precision(self) -> str:
+        """What `--precision` was: "fp32", "fp16" or "bf16"."""
+        return str(self.document.get("precision", "fp32"))
+
+    @property
     def request(self) -> Mapping[str, Any]:
         """`model`, `inputs` and `dynamic` as they were given at export, where they were texts."""
         return dict(self.document.get("request") or {})
@@ -88,6 +93,8 @@ class Manifest:
                 )
             _ = (manifest.format, manifest.inputs, manifest.outputs)
             _check_names(manifest.files)
+            if manifest.precision not in ("fp32", "fp16", "bf16"):
+                raise ValueError(f"it names the precision {manifest.precision[:80]!r}")
             _check_request(manifest.request)
         except (
             *(OSError, ValueError, KeyError, TypeError, IndexError),

@@ -67,7 +67,11 @@ class Origin:
 
 @dataclass(frozen=True)
 class Graph:
-    """A captured model. See the module docstring for what targets may rely on."""
+    """A captured model. See the module docstring for what targets may rely on.
+
+    `precision` is "fp32" as captured (whatever dtypes the model has), "fp16" or "bf16"
+    for a copy that `exporter.precision` made.
+    """
 
     program: ExportedProgram
     inputs: tuple[TensorSpec, ...]
@@ -77,6 +81,7 @@ class Graph:
     call: CallStructure
     provenance: Provenance
     notes: tuple[str, ...] = ()
+    precision: str = "fp32"
 
     @property
     def dims(self) -> dict[str, Dim]:

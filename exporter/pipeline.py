@@ -19,6 +19,7 @@ from ..errors import (
 from ..progress import Progress, Silent, Step
 from ..publishing import Staging, destination_errors
 from ..targets import registry
+from ..targets.base import Signature
 from .planning import Plan, demand_devices, make_plans, protect
 from .records import build_manifest, stale_files
 from .result import ExportedArtifact, ExportResult
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     from ..targets.base import Artifact, Session
     from ..validation.reference import Reference
     from ..validation.report import Report
+    from .graph import Graph
 
 __all__ = ["export"]
+
+PRECISIONS = ("fp32", "fp16", "bf16")
 
 _RANK = {"built": 0, "evaluated": 1, "executed": 2}
 
@@ -89,7 +93,8 @@ def export(
         dynamic: axes that stay free, such as `{"x.0": "batch:1..16"}`.
         output: the artifact's path; with several formats, a directory. Default: beside the
             source.
-        precision: "fp32".
+        precision: "fp32", or "fp16" or "bf16" for weights and arithmetic in half where the
+            target can hold it; inputs and outputs keep the model's dtypes.
         devices: where the artifact is run to check it.
         data: further samples to check with: tensor files or mappings.
         options: the target's options; with several formats, a mapping of them by format.
@@ -111,7 +116,7 @@ def export(
     _check_request(formats, precision, require, validate)
     clock = _Clock(progress or Silent())
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
-    plans = make_plans(source, formats, output, options)
+    plans = make_plans(source, formats, output, options, precision)
     samples = sample_entries(data)
     protect(plans, [source, *request.input_files(), *samples])
     if validate:
@@ -121,7 +126,7 @@ def export(
         stagings = [stack.enter_context(Staging(plan.destination)) for plan in plans]
         stack.enter_context(in_eval_mode(source))
         opened = open_source(source, request, clock)
-        run = _Run(opened, request, tuple(devices), samples, validate, require, clock)
+        run = _Run(opened, request, precision, tuple(devices), samples, validate, require, clock)
         artifacts = []
         for plan, staging in zip(plans, stagings, strict=True):
             try:
@@ -140,12 +145,22 @@ def _check_request(
         raise UsageError("no format is given", hint=f"choose from {', '.join(registry.names())}")
     if len(set(formats)) != len(formats):
         raise UsageError("a format is given twice")
-    if precision != "fp32":
-        raise UsageError(f"precision {precision!r} is not known", hint="this version has fp32")
+    if precision not in PRECISIONS:
+        raise UsageError(
+            f"precision {precision!r} is not known", hint=f"choose {', '.join(PRECISIONS)}"
+        )
     if require not in (None, "executed", "evaluated"):
         raise UsageError(f"require takes executed or evaluated, not {require!r}")
     if require and not validate:
         raise UsageError("--require needs the check that --no-validate leaves out")
+
+
+def _lowered(graph: Graph, precision: str) -> Graph:
+    if precision == "fp32":
+        return graph
+    from .precision import lower_precision
+
+    return lower_precision(graph, precision)
 
 
 def _label(source: Any) -> str:
@@ -159,6 +174,7 @@ class _Run:
         self,
         source: Source,
         request: Request,
+        precision: str,
         devices: tuple[str, ...],
         data: Sequence[str | Path | Mapping[str, Any]],
         validate: bool,
@@ -172,7 +188,8 @@ class _Run:
         self._require = require
         self._clock = clock
         self._reference: Reference | None = None
-        self._notes: list[str] = [*source.notes, *source.capture.graph.notes]
+        self._graph = _lowered(source.capture.graph, precision)
+        self._notes: list[str] = [*source.notes, *self._graph.notes]
         self._data = self._samples(data)
 
     def notes(self) -> tuple[str, ...]:
@@ -209,10 +226,9 @@ class _Run:
         return replace(written, seconds=seconds)
 
     def _convert(self, plan: Plan, staging: Staging) -> Artifact:
-        graph = self._source.capture.graph
         with self._clock.stage("convert"), destination_errors(plan.destination):
             stem = plan.destination.name.removesuffix(plan.target.suffix)
-            return plan.target.convert(graph, plan.options, staging.directory, stem)
+            return plan.target.convert(self._graph, plan.options, staging.directory, stem)
 
     def _check(self, plan: Plan, artifact: Artifact) -> tuple[Report, ...]:
         from ..validation.parity import judge
@@ -221,15 +237,15 @@ class _Run:
         reports = []
         for device in self._devices:
             with self._open(plan, artifact, device) as session:
-                reports.append(
-                    judge(self._source.capture.graph, reference, session, progress=self._clock)
-                )
+                reports.append(judge(self._graph, reference, session, progress=self._clock))
         return tuple(reports)
 
     @staticmethod
     def _open(plan: Plan, artifact: Artifact, device: str) -> Session:
         try:
-            return plan.target.open(artifact.path, device)
+            return plan.target.open(
+                artifact.path, device, Signature(artifact.inputs, artifact.outputs)
+            )
         except InputFileError as error:  # we wrote the file, so the user has no bad one
             raise ConversionError(
                 f"the runtime does not load what was written: {error.message}",
@@ -242,7 +258,7 @@ class _Run:
             from ..validation.checking import make_reference
 
             self._reference = make_reference(
-                self._source.capture, self._source.module, self._data, self._clock
+                self._source.capture, self._source.module, self._data, self._clock, self._graph
             )
         return self._reference
 
@@ -274,7 +290,14 @@ class _Run:
 
         name = plan.destination.name
         manifest = build_manifest(
-            artifact, self._source, self._request, plan.options, reports, verdict, self.notes()
+            artifact,
+            self._source,
+            self._request,
+            plan.options,
+            self._graph.precision,
+            reports,
+            verdict,
+            self.notes(),
         )
         manifest_file = staging.directory / f"{name}.manifest.json"
         report_file = staging.directory / f"{name}.report.json"
@@ -287,9 +310,9 @@ class _Run:
                 files.append(report_file)
         files.append(manifest_file)
         if verdict == "fail":
-            finals = _reject(plan.destination, files)
+            finals = _reject(plan, files)
         else:
-            finals = staging.commit(files, stale_files(plan.destination))
+            finals = staging.commit(files, stale_files(plan.target, plan.destination))
         entries = manifest.document["files"]
         return ExportedArtifact(
             format=plan.target.name,
@@ -305,11 +328,12 @@ class _Run:
         )
 
 
-def _reject(destination: Path, files: Sequence[Path]) -> list[Path]:
+def _reject(plan: Plan, files: Sequence[Path]) -> list[Path]:
     """Move a failed artifact to `NAME.rejected/`; an older good one stays where it is."""
-    folder = destination.with_name(f"{destination.name}.rejected")
-    with Staging(folder / destination.name) as staging:
-        return staging.commit(files, stale_files(folder / destination.name))
+    name = plan.destination.name
+    rejected = plan.destination.with_name(f"{name}.rejected") / name
+    with Staging(rejected) as staging:
+        return staging.commit(files, stale_files(plan.target, rejected))
 
 
 def _worst(reports: Sequence[Report]) -> str:

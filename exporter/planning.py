@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MissingRequirementError, UsageError
 from ..targets import registry
 from ..targets.options import build_options
-from .records import companions
+from .records import companions, stale_files
 
 if TYPE_CHECKING:
     from ..targets.base import Target
@@ -33,6 +33,7 @@ def make_plans(
     formats: Sequence[str],
     output: str | Path | None,
     options: Mapping[str, Any] | None,
+    precision: str = "fp32",
 ) -> list[Plan]:
     """Resolve targets, options and destinations; fail before any work is done."""
     plans = []
@@ -44,6 +45,11 @@ def make_plans(
             raise MissingRequirementError(
                 f"the format {name} cannot be made on this machine",
                 hint=f"install what it needs: {capability.remedy}",
+            )
+        if precision not in target.precisions:
+            raise UsageError(
+                f"the format {name} does not hold {precision}",
+                hint=f"choose --precision {' or '.join(target.precisions)}",
             )
         own = (options or {}).get(name, {}) if several or name in (options or {}) else options
         plans.append(
@@ -60,7 +66,7 @@ def protect(plans: Sequence[Plan], given: Sequence[Any]) -> None:
     """Refuse to write onto anything that is read, and onto folders."""
     read = [Path(entry) for entry in given if isinstance(entry, (str, Path))]
     for plan in plans:
-        for path in companions(plan.destination):
+        for path in companions(plan.target, plan.destination):
             for source in read:
                 if _same_file(path, source):
                     raise UsageError(
@@ -71,6 +77,23 @@ def protect(plans: Sequence[Plan], given: Sequence[Any]) -> None:
                     f"{path}, which would be written, is no regular file",
                     hint="choose another -o",
                 )
+        _protect_strangers(plan)
+
+
+def _protect_strangers(plan: Plan) -> None:
+    """A file beside the artifact is replaced only if an export of that artifact wrote it.
+
+    `model.bin` beside `model.xml` may well be somebody's weights.
+    """
+    destination = plan.destination
+    ours = stale_files(plan.target, destination)
+    for path in companions(plan.target, destination):
+        if path.name.startswith(destination.name) or not path.exists() or path in ours:
+            continue
+        raise UsageError(
+            f"{path}, which belongs to {destination.name}, exists and is not of an earlier export",
+            hint="choose another -o, or move that file away",
+        )
 
 
 def demand_devices(target: Target, devices: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from ..errors import InputFileError
 from ..manifest import SCHEMA, Manifest, file_entries, manifest_path
 
 if TYPE_CHECKING:
-    from ..targets.base import Artifact
+    from ..targets.base import Artifact, Target
     from ..validation.report import Report
     from .calling import Constant
     from .source import Request, Source
@@ -26,6 +26,7 @@ def build_manifest(
     source: Source,
     request: Request,
     options: Any,
+    precision: str,
     reports: Sequence[Report],
     verdict: str,
     notes: Sequence[str],
@@ -49,7 +50,7 @@ def build_manifest(
         "capture": graph.provenance.strategy,
         "versions": {"torch": graph.provenance.torch_version, **artifact.versions},
         "options": dataclasses.asdict(options),
-        "precision": "fp32",
+        "precision": precision,
         "request": _request(request),
         "signature": {
             "inputs": [spec.to_json() for spec in artifact.inputs],
@@ -110,7 +111,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
 
 
-def stale_files(destination: Path) -> list[Path]:
+def stale_files(target: Target, destination: Path) -> list[Path]:
     """Files beside `destination` that an older artifact of that name consists of."""
     path = manifest_path(destination)
     names = [path.name, f"{destination.name}.report.json"]
@@ -118,11 +119,19 @@ def stale_files(destination: Path) -> list[Path]:
         # An unreadable manifest describes nothing; it is replaced.
         with contextlib.suppress(InputFileError):
             names += Manifest.read(path).files
-    # Only what is named after the artifact: a manifest must not name other people's files.
-    return [path.with_name(name) for name in names if name.startswith(destination.name)]
+    # Only what an artifact of this name may own: a manifest must not name other people's files.
+    owned = {other.name for other in companions(target, destination)}
+    return [
+        path.with_name(name) for name in names if name in owned or name.startswith(destination.name)
+    ]
 
 
-def companions(destination: Path) -> list[Path]:
+def companions(target: Target, destination: Path) -> list[Path]:
     """Every path that an artifact at `destination` may be written to, itself first."""
-    endings = ("", ".data", ".manifest.json", ".report.json")
-    return [destination.with_name(destination.name + ending) for ending in endings]
+    stem = destination.name.removesuffix(target.suffix)
+    names = [
+        *target.files(stem),
+        f"{destination.name}.manifest.json",
+        f"{destination.name}.report.json",
+    ]
+    return [destination.with_name(name) for name in names]

@@ -24,6 +24,7 @@ __all__ = [
     "Evidence",
     "EvidenceKind",
     "Session",
+    "Signature",
     "Target",
     "Unsupported",
 ]
@@ -112,8 +113,23 @@ class Artifact:
     hashes: Mapping[Path, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Signature:
+    """What goes in and comes out of an artifact, in order, under the user's names.
+
+    Formats that keep no names or bounds in their files take them from here.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
 class Session(AbstractContextManager["Session"], Protocol):
-    """A loaded artifact. `run` maps input names to arrays and returns outputs by name."""
+    """A loaded artifact. `run` maps input names to arrays and returns outputs by name.
+
+    numpy has no bfloat16: such values go in and come out as float32 (exact), and
+    the spec's dtype says "bfloat16".
+    """
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]: ...
@@ -132,14 +148,22 @@ class Target(Protocol):
 
     `suffix` is the artifact's file suffix, `extra` the pip extra that brings its
     packages, `options_type` a frozen dataclass whose fields are the `--set` keys.
+    `precisions` are those of `--precision` that the format can hold, "fp32" first.
     """
 
     name: str
     suffix: str
     extra: str
     options_type: type
+    precisions: tuple[str, ...]
 
-    def capability(self) -> Capability: ...
+    def files(self, stem: str) -> tuple[str, ...]:
+        """Every file name that an artifact called `stem` may consist of, `stem + suffix` first."""
+        ...
+
+    def capability(self) -> Capability:
+        """What this machine can do; imports none of the target's packages."""
+        ...
 
     def check(self, graph: Graph) -> list[Unsupported]:
         """Operators that the target cannot take, without converting."""
@@ -148,7 +172,9 @@ class Target(Protocol):
     def convert(self, graph: Graph, options: Any, directory: Path, stem: str) -> Artifact:
         """Write the artifact as `directory/stem + suffix` (and files beside it).
 
-        Finds by itself what `check` finds, before the slow part where it can.
+        `graph` may hold half-precision operators (see `exporter.precision`); its inputs and
+        outputs keep the dtypes of the model. The graph is not changed. Finds by itself what
+        `check` finds, before the slow part where it can.
 
         Raises:
             ConversionError: names each unsupported operator, its module path and line.
@@ -156,4 +182,20 @@ class Target(Protocol):
         """
         ...
 
-    def open(self, artifact: Path, device: str = "cpu") -> Session: ...
+    def open(
+        self, artifact: Path, device: str = "cpu", signature: Signature | None = None
+    ) -> Session:
+        """Load a written artifact on `device`.
+
+        Args:
+            artifact: the path that `convert` gave.
+            device: one of `capability().devices`.
+            signature: names and dims as the exporter knows them, for what the file does not
+                hold; None: the file alone must do, with names like `input_0` where it has none.
+
+        Raises:
+            InputFileError: the file is missing, corrupt, or does not fit `signature`.
+            MissingRequirementError: the runtime or the device is missing.
+            ConversionError: the file is sound, but the runtime cannot run it.
+        """
+        ...

@@ -12,6 +12,7 @@ from ..exporter.source import Request, in_eval_mode, open_source, sample_entries
 from ..manifest import Manifest, manifest_path
 from ..progress import Progress, Silent
 from ..targets import registry
+from ..targets.base import Signature
 from . import cases, reference
 from .parity import judge
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..exporter.capture import Capture
+    from ..exporter.graph import Graph
     from ..targets.base import Session, Target
     from .report import Report
 
@@ -37,8 +39,12 @@ def make_reference(
     module: torch.nn.Module,
     data: Sequence[dict[str, torch.Tensor]],
     progress: Progress,
+    lowered: Graph | None = None,
 ) -> reference.Reference:
     """Truth and noise floor over generated and given cases.
+
+    `lowered` is the captured graph in the precision of the artifact (see
+    `exporter.precision`): the truth stays the model's, the floor becomes that graph's.
 
     Raises:
         ConversionError: the captured program does not compute what the module computes.
@@ -49,7 +55,11 @@ def make_reference(
     found = reference.compute(capture.graph, module, chosen, progress=progress)
     if found.capture.reason is not None:
         raise ConversionError(found.capture.reason, hint=found.capture.hint or _FROZEN)
-    return found
+    if lowered is None or lowered.precision == "fp32":
+        return found
+    from .lowered import lowered_reference
+
+    return lowered_reference(found, lowered, progress)
 
 
 def validate(
@@ -96,12 +106,18 @@ def validate(
 
             samples, more = load_samples(sample_entries(data), source.capture.graph.inputs)
             notes += more
-        with target.open(path, device) as session:
-            found = make_reference(source.capture, source.module, samples, progress)
-            report = judge(source.capture.graph, found, session, progress=progress)
+        graph = source.capture.graph
+        if manifest is not None and manifest.precision != "fp32":
+            from ..exporter.precision import lower_precision
+
+            graph = lower_precision(graph, manifest.precision)
+        signature = _signature(manifest) or Signature(graph.inputs, graph.outputs)
+        with target.open(path, device, signature) as session:
+            found = make_reference(source.capture, source.module, samples, progress, graph)
+            report = judge(graph, found, session, progress=progress)
         if source.fingerprint is not None:
             source.fingerprint.demand_unchanged()
-    notes += [*source.notes, *source.capture.graph.notes]
+    notes += [*source.notes, *graph.notes]
     return replace(report, notes=tuple(dict.fromkeys((*notes, *report.notes))))
 
 
@@ -113,8 +129,12 @@ def load(artifact: str | Path, device: str = "cpu") -> Session:
         MissingRequirementError: the runtime or the device is not there.
     """
     path = Path(artifact)
-    target, _, _ = _identify(path)
-    return target.open(path, device)
+    target, manifest, _ = _identify(path)
+    return target.open(path, device, _signature(manifest))
+
+
+def _signature(manifest: Manifest | None) -> Signature | None:
+    return None if manifest is None else Signature(manifest.inputs, manifest.outputs)
 
 
 def _identify(path: Path) -> tuple[Target, Manifest | None, list[str]]:

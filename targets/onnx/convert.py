@@ -6,12 +6,11 @@ them to disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...errors import ConversionError
 from ...exporter.graph import Graph
-from ..base import Unsupported
+from ..unsupported import cannot_express
 from . import torchlib
 from .border import cast_outputs, clean, name_border, name_dims, separate_outputs
 from .prepare import decomposed, faulty, lacking, prepared, registry, translation_errors
@@ -54,7 +53,7 @@ def _translate(program: ExportedProgram, opset: int) -> ir.Model:
     _require_exact_sizes(program)
     if not torchlib.fast_path_available():
         if wrong := faulty(program):
-            raise _cannot_express(wrong)
+            raise cannot_express("ONNX", wrong)
         return _translate_publicly(program, opset)
     if not lacking(program, opset):
         with translation_errors():
@@ -65,7 +64,7 @@ def _translate(program: ExportedProgram, opset: int) -> ir.Model:
     retraced = decomposed(program, opset)
     _require_exact_sizes(retraced)
     if missing := lacking(retraced, opset):
-        raise _cannot_express(missing)
+        raise cannot_express("ONNX", missing)
     with translation_errors():
         model = torchlib.translate(retraced, registry(opset), opset)
     return model if model is not None else _translate_publicly(program, opset)
@@ -77,18 +76,9 @@ def _translate_publicly(program: ExportedProgram, opset: int) -> ir.Model:
     return model
 
 
-def _cannot_express(
-    operators: Iterable[Unsupported],
-    hint: str = "rewrite that part of the model with other operators",
-) -> ConversionError:
-    lines = list(dict.fromkeys(str(item) for item in operators))
-    shown = "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if len(lines) > 5 else "")
-    return ConversionError(f"ONNX cannot express {shown}", hint=hint)
-
-
 def _require_exact_sizes(program: ExportedProgram) -> None:
     if wrong := inexact_sizes(program):
-        raise _cannot_express(wrong, REMEDY)
+        raise cannot_express("ONNX", wrong, REMEDY)
 
 
 def _require_real_border(graph: Graph) -> None:

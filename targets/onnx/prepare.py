@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConversionError
-from ...exporter.graph import Graph, node_origin
+from ...exporter.flattening import flat_program, refresh_outputs
+from ...exporter.graph import Graph
 from ...exporter.inplace import is_mutating
 from ...exporter.legalize import legalize
 from ..base import Unsupported
+from ..unsupported import unsupported
 from . import torchlib
 from .sizes import inexact_sizes
 from .translations import custom_translations, fault
@@ -39,10 +40,8 @@ def registry(opset: int) -> torchlib.Registry:
 
 
 def prepared(graph: Graph, opset: int) -> ExportedProgram:
-    """A copy of the graph's program, its outputs declared as the graph has them, legalised."""
-    program = graph.copy_program()
-    _declare_outputs(program, graph.output_nodes)
-    return _legalized(program, opset)
+    """A flat copy of the graph's program, legalised."""
+    return _legalized(flat_program(graph), opset)
 
 
 @contextmanager
@@ -88,7 +87,7 @@ def find_unsupported(graph: Graph, opset: int) -> list[Unsupported]:
 def faulty(program: ExportedProgram) -> list[Unsupported]:
     """Operators of a program that torch's exporter would translate wrongly."""
     return [
-        _unsupported(node, reason)
+        unsupported(node, reason)
         for node in program.graph.nodes
         if node.op == "call_function" and (reason := fault(node))
     ]
@@ -103,15 +102,8 @@ def lacking(program: ExportedProgram, opset: int) -> list[Unsupported]:
                 continue
             reason = fault(node)
             if reason or is_mutating(node) or not registry(opset).takes(node):
-                found.append(_unsupported(node, reason))
+                found.append(unsupported(node, reason))
     return found
-
-
-def _unsupported(node: Node, reason: str) -> Unsupported:
-    target: Any = node.target
-    name = str(target.name()) if hasattr(target, "name") else str(target)
-    origin = node_origin(node)
-    return Unsupported(name, origin.module, origin.location, reason)
 
 
 class _NoGraph:
@@ -129,54 +121,8 @@ def _legalized(program: ExportedProgram, opset: int) -> ExportedProgram:
         return False
 
     legalize(program, supported if torchlib.fast_path_available() else unknown)
-    _refresh_output_names(program)
+    refresh_outputs(program)
     return program
-
-
-def _declare_outputs(program: ExportedProgram, names: Iterable[str]) -> None:
-    """Make the nodes called `names` the program's outputs, all of one kind.
-
-    torch's exporter leaves out the new values of mutated inputs; to it, they
-    become outputs like any other.
-    """
-    from torch.export.graph_signature import OutputKind, OutputSpec
-    from torch.utils import _pytree as pytree
-
-    module = program.graph_module
-    nodes = {node.name: node for node in module.graph.nodes}
-    outputs = tuple(nodes[name] for name in names)
-    module.graph.output_node().args = (outputs,)
-    module.recompile()
-    program.graph_signature.output_specs = [
-        OutputSpec(OutputKind.USER_OUTPUT, _argument(node), target=None) for node in outputs
-    ]
-    entries = [copy.copy(entry) for entry in program.module_call_graph]
-    signature = copy.copy(entries[0].signature)
-    if signature is not None:
-        signature.out_spec = pytree.tree_structure(tuple(range(len(outputs))))
-        signature.outputs = []
-        entries[0].signature = signature
-    program._module_call_graph = entries
-
-
-def _refresh_output_names(program: ExportedProgram) -> None:
-    """After a rewrite, let the signature name the nodes that are outputs now."""
-    outputs: Any = program.graph_module.graph.output_node().args[0]
-    for spec, node in zip(program.graph_signature.output_specs, outputs, strict=True):
-        spec.arg = _argument(node)
-
-
-def _argument(node: Node) -> Any:
-    import torch
-    from torch.export import graph_signature as kinds
-
-    value = node.meta.get("val")
-    by_type = {
-        torch.SymInt: kinds.SymIntArgument,
-        torch.SymFloat: kinds.SymFloatArgument,
-        torch.SymBool: kinds.SymBoolArgument,
-    }
-    return by_type.get(type(value), kinds.TensorArgument)(name=node.name)
 
 
 def _decompositions(opset: int, wrong: set[Any]) -> dict[Any, Any]:

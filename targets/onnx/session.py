@@ -16,6 +16,7 @@ from ...errors import (
 )
 from ...exporter.signature import Dim, TensorSpec
 from ..base import Evidence
+from ..feed import checked_feed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,7 +78,7 @@ class OnnxSession:
         """
         if self._session is None:
             raise UsageError(f"the session on {self.path.name} is closed")
-        feed = _validated(inputs, self.inputs)
+        feed = checked_feed(inputs, self.inputs)
         names = [spec.name for spec in self.outputs]
         try:
             values = self._session.run(names, feed)
@@ -226,46 +227,3 @@ def _spec(argument: Any) -> TensorSpec:
         for axis, size in enumerate(argument.shape)
     )
     return TensorSpec(argument.name, _DTYPES.get(kind, kind), shape)
-
-
-def _validated(
-    inputs: Mapping[str, NDArray[Any]], specs: tuple[TensorSpec, ...]
-) -> dict[str, NDArray[Any]]:
-    """The feed for ONNX Runtime, after names, dtypes and shapes were compared."""
-    import numpy as np
-
-    known = [spec.name for spec in specs]
-    unknown = [name for name in inputs if name not in known]
-    missing = [name for name in known if name not in inputs]
-    if unknown or missing:
-        problem = f"no input {', '.join(unknown)}" if unknown else f"no value for {missing[0]}"
-        raise UsageError(problem, hint=f"the model's inputs are {', '.join(known)}")
-    sizes: dict[str, int] = {}
-    feed = {}
-    for spec in specs:
-        array = np.asarray(inputs[spec.name])
-        _match(spec, array, sizes)
-        feed[spec.name] = np.ascontiguousarray(array).reshape(array.shape)
-    return feed
-
-
-def _match(spec: TensorSpec, array: NDArray[Any], sizes: dict[str, int]) -> None:
-    if str(array.dtype) != spec.dtype:
-        raise UsageError(f"input {spec.name} is {array.dtype} where the model takes {spec.dtype}")
-    if len(array.shape) != len(spec.shape):
-        raise _shape_error(spec, array)
-    for size, wanted in zip(array.shape, spec.shape, strict=True):
-        if isinstance(wanted, Dim):
-            if sizes.setdefault(wanted.name, size) != size:
-                raise UsageError(
-                    f"input {spec.name} has {wanted.name}={size} where another input has "
-                    f"{sizes[wanted.name]}"
-                )
-        elif size != wanted:
-            raise _shape_error(spec, array)
-
-
-def _shape_error(spec: TensorSpec, array: NDArray[Any]) -> UsageError:
-    wanted = "x".join(str(size) for size in spec.shape) or "scalar"
-    given = "x".join(str(size) for size in array.shape) or "scalar"
-    return UsageError(f"input {spec.name} has shape {given} where the model takes {wanted}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ...errors import ConversionError, MissingRequirementError, UsageError
-from ..base import Artifact, Capability, Unsupported
+from ...errors import ConversionError, UsageError
+from ..base import Artifact, Capability, Signature, Unsupported
+from ..packages import found_versions, importable, installed_version, require
 
 if TYPE_CHECKING:
     from ...exporter.graph import Graph
@@ -62,10 +62,14 @@ class OnnxTarget:
     suffix = ".onnx"
     extra = "onnx"
     options_type = OnnxOptions
+    precisions = ("fp32", "fp16", "bf16")
+
+    def files(self, stem: str) -> tuple[str, ...]:
+        return (f"{stem}.onnx", f"{stem}.onnx.data")
 
     def capability(self) -> Capability:
         """What is installed; imports none of it."""
-        builds = all(find_spec(package) is not None for package in _BUILDERS)
+        builds = all(map(importable, _BUILDERS))
         runtime = _runtime_version()
         devices: tuple[str, ...] = ()
         if runtime is not None:
@@ -73,7 +77,7 @@ class OnnxTarget:
         complete = builds and runtime is not None
         return Capability(
             installed=complete,
-            version=_version("onnx") if builds else None,
+            version=installed_version("onnx") if builds else None,
             builds=builds,
             runs=runtime is not None,
             devices=devices,
@@ -83,7 +87,7 @@ class OnnxTarget:
 
     def check(self, graph: Graph) -> list[Unsupported]:
         """Operators of `graph` that the installed torch and onnxscript cannot translate."""
-        _require_builders()
+        require("writing ONNX", _BUILDERS, _REMEDY)
         from .prepare import find_unsupported
 
         return find_unsupported(graph, OnnxOptions().opset)
@@ -105,7 +109,7 @@ class OnnxTarget:
             OSError: the directory cannot be written or is full.
             MissingRequirementError: the onnx packages are not installed.
         """
-        _require_builders()
+        require("writing ONNX", _BUILDERS, _REMEDY)
         from .convert import to_onnx
         from .storage import INLINE_LIMIT, save, weight_bytes
 
@@ -138,16 +142,22 @@ class OnnxTarget:
             format=self.name,
             inputs=inputs,
             outputs=outputs,
-            versions={
-                package: found
-                for package in ("torch", "onnx", "onnx-ir", "onnxscript")
-                if (found := _version(package)) is not None
-            },
+            versions=found_versions(("torch", "onnx", "onnx-ir", "onnxscript")),
             hashes=hashes,
         )
 
-    def open(self, artifact: Path, device: str = "cpu", *, optimized: bool = True) -> OnnxSession:
-        """Load `artifact` on ONNX Runtime; `optimized=False` turns its graph optimisations off."""
+    def open(
+        self,
+        artifact: Path,
+        device: str = "cpu",
+        signature: Signature | None = None,
+        *,
+        optimized: bool = True,
+    ) -> OnnxSession:
+        """Load `artifact` on ONNX Runtime; `optimized=False` turns its graph optimisations off.
+
+        An ONNX file carries names and dtypes itself, so `signature` is not needed.
+        """
         from .session import OnnxSession
 
         return OnnxSession(artifact, device, optimized=optimized)
@@ -175,25 +185,10 @@ def _check(path: Path) -> None:
         ) from error
 
 
-def _require_builders() -> None:
-    missing = [package for package in _BUILDERS if find_spec(package) is None]
-    if missing:
-        raise MissingRequirementError(
-            f"writing ONNX needs {', '.join(missing)}", hint=f"run: {_REMEDY}"
-        )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def _runtime_version() -> str | None:
-    if find_spec("onnxruntime") is None:
+    if not importable("onnxruntime"):
         return None
-    return _version("onnxruntime") or _version("onnxruntime-gpu") or "unknown"
+    return installed_version("onnxruntime", "onnxruntime-gpu") or "unknown"
 
 
 def _has_cuda_provider() -> bool:

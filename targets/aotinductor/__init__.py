@@ -1,0 +1,1 @@
+"""AOTInductor: a package of machine code, run through torch's own loader."""

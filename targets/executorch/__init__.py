@@ -1,0 +1,1 @@
+"""ExecuTorch: a program for phones and smaller, run on its Python runtime."""

@@ -1,0 +1,1 @@
+"""OpenVINO: an IR of two files, run on OpenVINO's plug-ins."""

@@ -1,0 +1,1 @@
+"""TorchScript: deprecated by PyTorch, for what still loads it."""
