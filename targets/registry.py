@@ -21,6 +21,7 @@ GROUP = "isomorph.targets"
 # Module (relative to this package) and attribute of each target that comes with Isomorph.
 _BUILT_IN = {
     "onnx": ".onnx.target:OnnxTarget",
+    "executorch": ".executorch.target:ExecuTorchTarget",
 }
 
 
