@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -91,7 +91,14 @@ def _source_options(command: _Command) -> _Command:
         ),
         click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
-        click.option("-v", "--verbose", is_flag=True, help="Show tracebacks."),
+        click.option(
+            "--log",
+            metavar="FILE",
+            help="Keep what libraries print while they convert and run.",
+        ),
+        click.option(
+            "-v", "--verbose", is_flag=True, help="Show tracebacks, and what libraries print."
+        ),
     ]
     return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
@@ -112,8 +119,8 @@ def _source_options(command: _Command) -> _Command:
     "--precision",
     default="fp32",
     show_default=True,
-    metavar="NAME",
-    help="Number format of the artifact; this version has fp32.",
+    type=click.Choice(["fp32", "fp16", "bf16"]),
+    help="Weights and arithmetic of the artifact; its inputs and outputs keep their types.",
 )
 @click.option(
     "--device",
@@ -129,6 +136,12 @@ def _source_options(command: _Command) -> _Command:
     metavar="[FORMAT.]KEY=VALUE",
     help="An option of the target, such as opset=20.",
 )
+@click.option(
+    "--isolate",
+    is_flag=True,
+    help="Convert and run each format in a process of its own: a crash in native code is then "
+    "that format's error.",
+)
 @click.option("--no-validate", is_flag=True, help="Write without checking: unverified.")
 @click.option(
     "--require",
@@ -142,6 +155,7 @@ def export(
     precision: str,
     devices: tuple[str, ...],
     settings: tuple[str, ...],
+    isolate: bool,
     no_validate: bool,
     require: str | None,
     **given: Any,
@@ -160,7 +174,7 @@ def export(
 
         names = formats or ("onnx",)
         options = split_settings(settings, names)
-        with _only_json(as_json):
+        with _only_json(as_json), _logged(given):
             result = run(
                 source,
                 names[0] if len(names) == 1 else list(names),
@@ -170,6 +184,7 @@ def export(
                 options=options if len(names) > 1 else options[names[0]],
                 validate=not no_validate,
                 require=require,
+                isolate=isolate,
                 data=list(given["data"]),
                 progress=_progress(given),
                 **_request(given),
@@ -202,7 +217,7 @@ def validate(artifact: str, against: str, device: str, **given: Any) -> None:
     with failures(as_json, given["verbose"], against):
         from .validation.checking import validate as run
 
-        with _only_json(as_json):
+        with _only_json(as_json), _logged(given):
             report = run(
                 artifact,
                 against,
@@ -318,6 +333,12 @@ def _only_json(active: bool) -> Iterator[None]:
 
     with only_json_on_stdout(active):
         yield
+
+
+def _logged(given: dict[str, Any]) -> AbstractContextManager[None]:
+    from .chatter import library_log
+
+    return library_log(given["log"], show=given["verbose"])
 
 
 def _collect_garbage_rarely() -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from .errors import IsomorphError
     from .progress import Step
 
-__all__ = ["ConsoleProgress", "only_json_on_stdout", "print_error", "print_json", "stdout_console"]
+__all__ = [
+    "ConsoleProgress",
+    "only_json_on_stdout",
+    "print_error",
+    "print_json",
+    "stdout_console",
+]
 
 _LABELS = {
     "load": "load the checkpoint",
     "capture": "capture the graph",
-    "convert": "convert",
     "reference": "measure the noise floor",
     "parity": "run the artifact",
     "write": "write",
@@ -48,18 +53,30 @@ def _read_by_nobody() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _stderr_console() -> Console:
+def _stderr_console(stream: TextIO | None = None) -> Console:
     """Wraps at words in a terminal; elsewhere every message is one line."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+    stream = stream or sys.stderr
+    return Console(file=stream, highlight=False, soft_wrap=not stream.isatty())
+
+
+def _own_stderr() -> TextIO:
+    """A stream to where stderr leads now, whatever happens to descriptor 2 later."""
+    try:
+        if sys.stderr.fileno() == 2:
+            return os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
+    except (OSError, ValueError, AttributeError):  # closed, or no file at all
+        pass
+    return sys.stderr
 
 
 class ConsoleProgress:
     """A line per stage with its time; a bar where a stage has steps and stderr is a terminal."""
 
     def __init__(self) -> None:
-        self._console = _stderr_console()
+        # Libraries' output is caught while targets work (see chatter.py); ours must be seen.
+        self._console = _stderr_console(_own_stderr())
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Step]:

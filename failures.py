@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from . import __version__
+from .bugs import as_bug
 from .console import print_error, print_json
 from .errors import InputFileError, IsomorphError, UsageError
 
@@ -82,12 +80,4 @@ def leave(error: IsomorphError, as_json: bool) -> NoReturn:
 def _bug(error: Exception, as_json: bool, verbose: bool, source: str | None) -> None:
     if verbose:
         traceback.print_exc()
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="isomorph-bug-", suffix=".txt", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(f"isomorph {__version__}\n{' '.join(sys.argv)}\n\n{traceback.format_exc()}")
-    told = IsomorphError(
-        f"this is a bug in Isomorph ({type(error).__name__}: {str(error)[:300]})",
-        hint=f"the traceback is in {file.name}; please report it with that file",
-    )
-    _fail(told, as_json, source)
+    _fail(as_bug(error), as_json, source)

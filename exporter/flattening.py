@@ -7,6 +7,7 @@ by `Graph.call`; what a mutated input becomes is an output like any other.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from .graph import Graph
 
-__all__ = ["flat_program", "refresh_outputs"]
+__all__ = ["flat_graph", "flat_program", "refresh_outputs"]
 
 
 def flat_program(graph: Graph) -> ExportedProgram:
@@ -44,6 +45,23 @@ def flat_program(graph: Graph) -> ExportedProgram:
     module.recompile()
     _flatten_call(program, graph)
     return program
+
+
+def flat_graph(graph: Graph) -> Graph:
+    """`graph` with a flat program and call: free of the user's classes, so any process reads it."""
+    from torch.utils import _pytree as pytree
+
+    from .calling import CallStructure
+
+    inputs = tuple(spec.name for spec in graph.inputs)
+    outputs = tuple(spec.name for spec in graph.outputs)
+    call = CallStructure(
+        pytree.tree_structure((tuple(range(len(inputs))), {})),
+        inputs,
+        pytree.tree_structure(tuple(range(len(outputs)))),
+        outputs,
+    )
+    return replace(graph, program=flat_program(graph), call=call)
 
 
 def refresh_outputs(program: ExportedProgram) -> None:

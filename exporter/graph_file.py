@@ -100,6 +100,7 @@ def _document(graph: Graph) -> dict[str, Any]:
         },
         "provenance": asdict(graph.provenance),
         "notes": graph.notes,
+        "precision": graph.precision,
     }
 
 
@@ -135,4 +136,5 @@ def _graph(program: torch.export.ExportedProgram, document: dict[str, Any]) -> G
             tuple(Attempt(**attempt) for attempt in origin["attempts"]),
         ),
         notes=tuple(document["notes"]),
+        precision=document.get("precision", "fp32"),
     )

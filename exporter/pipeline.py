@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..bugs import as_bug
+from ..chatter import muffled
 from ..errors import (
     ConversionError,
     InputFileError,
@@ -20,7 +22,7 @@ from ..progress import Progress, Silent, Step
 from ..publishing import Staging, destination_errors
 from ..targets import registry
 from ..targets.base import Signature
-from .planning import Plan, demand_devices, make_plans, protect
+from .planning import Plan, make_plans, protect
 from .records import build_manifest, stale_files
 from .result import ExportedArtifact, ExportResult
 from .source import Request, Source, in_eval_mode, open_source, sample_entries
@@ -48,10 +50,12 @@ class _Clock:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def stage(self, name: str, total: int | None = None) -> Iterator[Step]:
+    def stage(
+        self, name: str, total: int | None = None, *, label: str | None = None
+    ) -> Iterator[Step]:
         start = time.perf_counter()
         try:
-            with self._listener.stage(name, total) as step:
+            with self._listener.stage(label or name, total) as step:
                 yield step
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
@@ -76,6 +80,7 @@ def export(
     options: Mapping[str, Any] | None = None,
     validate: bool = True,
     require: str | None = None,
+    isolate: bool = False,
     trust: bool = False,
     allow: Sequence[str] = (),
     progress: Progress | None = None,
@@ -100,6 +105,8 @@ def export(
         options: the target's options; with several formats, a mapping of them by format.
         validate: False writes without checking; the verdict is then "unverified".
         require: "executed" or "evaluated": the least evidence to accept.
+        isolate: convert and run each format in a process of its own, so that a crash in
+            native code is an error of that format.
         trust: unpickle freely and load native code.
         allow: classes that a pickled module may name besides the built-in list.
         progress: told about stages; silent by default.
@@ -116,26 +123,47 @@ def export(
     _check_request(formats, precision, require, validate)
     clock = _Clock(progress or Silent())
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
-    plans = make_plans(source, formats, output, options, precision)
+    plans = make_plans(source, formats, output, options, precision, devices if validate else ())
+    if all(plan.problem for plan in plans):
+        return _refused(source, plans, clock)
     samples = sample_entries(data)
     protect(plans, [source, *request.input_files(), *samples])
-    if validate:
-        for plan in plans:
-            demand_devices(plan.target, devices)
     with ExitStack() as stack:
-        stagings = [stack.enter_context(Staging(plan.destination)) for plan in plans]
+        stagings = [
+            None if plan.problem else stack.enter_context(Staging(plan.destination))
+            for plan in plans
+        ]
         stack.enter_context(in_eval_mode(source))
         opened = open_source(source, request, clock)
         run = _Run(opened, request, precision, tuple(devices), samples, validate, require, clock)
         artifacts = []
         for plan, staging in zip(plans, stagings, strict=True):
             try:
-                artifacts.append(run.make(plan, staging))
+                artifacts.append(run.make(_isolated(plan) if isolate else plan, staging))
             except IsomorphError as error:
                 if len(plans) == 1:
                     raise
                 artifacts.append(_failed(plan, error, clock))
+            except Exception as error:
+                if len(plans) == 1:
+                    raise
+                artifacts.append(_failed(plan, as_bug(error, f"the target {plan.name}"), clock))
     return ExportResult(_label(source), tuple(artifacts), run.notes())
+
+
+def _refused(source: Any, plans: Sequence[Plan], clock: _Clock) -> ExportResult:
+    """Nothing can be made here: tell so before any work."""
+    problems = [plan.problem for plan in plans if plan.problem is not None]
+    if len(plans) == 1:
+        raise problems[0]
+    entries = [_failed(p, e, clock) for p, e in zip(plans, problems, strict=True)]
+    return ExportResult(_label(source), tuple(entries), ())
+
+
+def _isolated(plan: Plan) -> Plan:
+    from ..targets.isolation import IsolatedTarget
+
+    return replace(plan, target=IsolatedTarget(plan.target))
 
 
 def _check_request(
@@ -188,6 +216,7 @@ class _Run:
         self._require = require
         self._clock = clock
         self._reference: Reference | None = None
+        self._reference_error: IsomorphError | None = None
         self._graph = _lowered(source.capture.graph, precision)
         self._notes: list[str] = [*source.notes, *self._graph.notes]
         self._data = self._samples(data)
@@ -206,8 +235,10 @@ class _Run:
         self._notes += notes
         return samples
 
-    def make(self, plan: Plan, staging: Staging) -> ExportedArtifact:
+    def make(self, plan: Plan, staging: Staging | None) -> ExportedArtifact:
         """Convert, check and write one format."""
+        if plan.problem is not None or staging is None:
+            raise plan.problem or AssertionError("a plan without a problem has a staging folder")
         shared = dict(self._clock.seconds)
         artifact = self._convert(plan, staging)
         reports = self._check(plan, artifact) if self._validate else ()
@@ -226,7 +257,8 @@ class _Run:
         return replace(written, seconds=seconds)
 
     def _convert(self, plan: Plan, staging: Staging) -> Artifact:
-        with self._clock.stage("convert"), destination_errors(plan.destination):
+        stage = self._clock.stage("convert", label=f"convert to {plan.name}")
+        with stage, destination_errors(plan.destination), muffled():
             stem = plan.destination.name.removesuffix(plan.target.suffix)
             return plan.target.convert(self._graph, plan.options, staging.directory, stem)
 
@@ -254,12 +286,18 @@ class _Run:
             ) from error
 
     def _shared_reference(self) -> Reference:
+        if self._reference_error is not None:
+            raise self._reference_error
         if self._reference is None:
             from ..validation.checking import make_reference
 
-            self._reference = make_reference(
-                self._source.capture, self._source.module, self._data, self._clock, self._graph
-            )
+            try:
+                self._reference = make_reference(
+                    self._source.capture, self._source.module, self._data, self._clock, self._graph
+                )
+            except IsomorphError as error:
+                self._reference_error = error
+                raise
         return self._reference
 
     def _demand(self, plan: Plan, reports: Sequence[Report]) -> None:

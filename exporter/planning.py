@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingRequirementError, UsageError
+from ..errors import IsomorphError, MissingRequirementError, UsageError
 from ..targets import registry
 from ..targets.options import build_options
 from .records import companions, stale_files
@@ -16,16 +16,24 @@ from .records import companions, stale_files
 if TYPE_CHECKING:
     from ..targets.base import Target
 
-__all__ = ["Plan", "demand_devices", "make_plans", "protect"]
+__all__ = ["Plan", "make_plans", "protect"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One format to make: where it goes and how."""
+    """One format to make: where it goes and how.
+
+    `problem` says why it cannot be made here; the other formats still can.
+    """
 
     target: Target
     options: Any
     destination: Path
+    problem: IsomorphError | None = None
+
+    @property
+    def name(self) -> str:
+        return self.target.name
 
 
 def make_plans(
@@ -34,32 +42,50 @@ def make_plans(
     output: str | Path | None,
     options: Mapping[str, Any] | None,
     precision: str = "fp32",
+    devices: Sequence[str] = (),
 ) -> list[Plan]:
-    """Resolve targets, options and destinations; fail before any work is done."""
+    """Resolve targets, options and destinations before any work is done.
+
+    `devices` are those that the artifacts will be run on; none if they are not checked.
+
+    Raises:
+        UsageError: a format, option or destination that cannot be meant.
+    """
     plans = []
     several = len(formats) > 1
     for name in formats:
         target = registry.get(name)
-        capability = target.capability()
-        if not capability.builds:
-            raise MissingRequirementError(
-                f"the format {name} cannot be made on this machine",
-                hint=f"install what it needs: {capability.remedy}",
-            )
-        if precision not in target.precisions:
-            raise UsageError(
-                f"the format {name} does not hold {precision}",
-                hint=f"choose --precision {' or '.join(target.precisions)}",
-            )
         own = (options or {}).get(name, {}) if several or name in (options or {}) else options
-        plans.append(
-            Plan(
-                target,
-                build_options(target.options_type, own or {}),
-                _destination(source, target, output, several),
-            )
+        plan = Plan(
+            target,
+            build_options(target.options_type, own or {}),
+            _destination(source, target, output, several),
         )
+        try:
+            _demand_builder(target)
+            _demand_precision(target, precision)
+            _demand_devices(target, devices)
+        except IsomorphError as error:
+            plan = replace(plan, problem=error)
+        plans.append(plan)
     return plans
+
+
+def _demand_builder(target: Target) -> None:
+    capability = target.capability()
+    if not capability.builds:
+        raise MissingRequirementError(
+            f"the format {target.name} cannot be made on this machine",
+            hint=f"install what it needs: {capability.remedy}",
+        )
+
+
+def _demand_precision(target: Target, precision: str) -> None:
+    if precision not in target.precisions:
+        raise UsageError(
+            f"the format {target.name} does not hold {precision}",
+            hint=f"choose --precision {' or '.join(target.precisions)}",
+        )
 
 
 def protect(plans: Sequence[Plan], given: Sequence[Any]) -> None:
@@ -96,7 +122,7 @@ def _protect_strangers(plan: Plan) -> None:
         )
 
 
-def demand_devices(target: Target, devices: Sequence[str]) -> None:
+def _demand_devices(target: Target, devices: Sequence[str]) -> None:
     """Fail before any work if the artifact could not be run where it is to be run."""
     capability = target.capability()
     for device in devices:

@@ -41,8 +41,8 @@ class WrongTarget(OnnxTarget):
         artifact = super().convert(graph, options, directory, stem)
         return replace(artifact, format=self.name)
 
-    def open(self, artifact, device="cpu", *, optimized=True):
-        session = super().open(artifact, device, optimized=optimized)
+    def open(self, artifact, device="cpu", signature=None, *, optimized=True):
+        session = super().open(artifact, device, signature, optimized=optimized)
         run = session.run
         session.run = lambda inputs: {k: v + 1 for k, v in run(inputs).items()}
         return session
@@ -55,7 +55,24 @@ class AbsentTarget(OnnxTarget):
         return Capability(False, None, False, False, (), "pip install absent")
 
 
-TARGETS = {t.name: t for t in (OnnxTarget, RefusingTarget, WrongTarget, AbsentTarget)}
+class NarrowTarget(OnnxTarget):
+    name = "narrow"
+    suffix = ".narrow"
+    precisions = ("fp32", "fp16")
+
+
+class BrokenTarget(OnnxTarget):
+    """Has a bug."""
+
+    name = "broken"
+    suffix = ".broken"
+
+    def convert(self, graph, options, directory, stem):
+        return 1 // 0
+
+
+_ALL = (OnnxTarget, RefusingTarget, WrongTarget, AbsentTarget, NarrowTarget, BrokenTarget)
+TARGETS = {t.name: t for t in _ALL}
 
 
 @pytest.fixture(autouse=True)
@@ -112,9 +129,55 @@ def test_the_model_is_captured_once_for_all_formats(model, tmp_path, monkeypatch
 
 def test_a_format_whose_package_is_absent_is_told_before_any_work(model, tmp_path):
     with pytest.raises(MissingRequirementError, match="absent") as raised:
-        export(model, ["onnx", "absent"], tmp_path)
+        export(model, "absent", tmp_path)
     assert "pip install absent" in (raised.value.hint or "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_format_whose_package_is_absent_does_not_stop_the_others(model, tmp_path):
+    good, absent = export(model, ["onnx", "absent"], tmp_path).artifacts
+    assert good.verdict == "pass"
+    assert isinstance(absent.error, MissingRequirementError)
+
+
+def test_where_no_format_can_be_made_nothing_is_loaded(tmp_path):
+    result = export(tmp_path / "no such file.pt", ["absent", "narrow"], tmp_path, precision="bf16")
+    assert [error.exit_code for error in result.failures()] == [2, 6]
+
+
+def test_a_precision_that_a_format_does_not_hold_is_its_usage_error(model, tmp_path):
+    with pytest.raises(UsageError, match="narrow does not hold bf16") as raised:
+        export(model, "narrow", tmp_path, precision="bf16")
+    assert "fp32 or fp16" in (raised.value.hint or "")
+
+
+def test_a_bug_in_one_format_is_reported_and_does_not_stop_the_others(model, tmp_path):
+    broken, good = export(model, ["broken", "onnx"], tmp_path).artifacts
+    assert good.verdict == "pass"
+    assert broken.error is not None
+    assert broken.error.exit_code == 1
+    saved = Path(broken.error.hint.split(" is in ")[1].split(";")[0])
+    assert "ZeroDivisionError" in saved.read_text()
+    saved.unlink()
+
+
+def test_a_model_that_the_capture_changed_is_compared_once_for_all_formats(tmp_path, monkeypatch):
+    from isomorph.validation import checking
+
+    made = []
+    make = checking.make_reference
+    monkeypatch.setattr(checking, "make_reference", lambda *a: made.append(1) or make(*a))
+
+    class Branches(torch.nn.Module):
+        count = 0
+
+        def forward(self, x):
+            self.count += 1
+            return x + self.count
+
+    result = export(Branches(), ["onnx", "wrong"], tmp_path)
+    assert {type(a.error) for a in result.artifacts} == {ConversionError}
+    assert len(made) <= 1
 
 
 def test_options_go_to_their_format(model, tmp_path):

@@ -13,7 +13,7 @@ import onnx
 import pytest
 import torch
 from isomorph.errors import ConversionError, MissingRequirementError, UsageError
-from isomorph.targets.onnx import target as module
+from isomorph.targets import packages
 from isomorph.targets.onnx import torchlib
 from isomorph.targets.onnx.target import OnnxOptions, OnnxTarget
 from torch import Tensor, nn
@@ -197,7 +197,7 @@ def test_checker_has_the_last_word(
 def test_capability_tells_what_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert OnnxTarget().capability().installed
 
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
 
     capability = OnnxTarget().capability()
     assert not capability.builds
@@ -208,7 +208,7 @@ def test_capability_tells_what_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_convert_without_the_packages_says_how_to_get_them(
     block: Block, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
 
     with pytest.raises(MissingRequirementError, match=r"isomorph\[onnx\]"):
         write(block, X)
