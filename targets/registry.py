@@ -21,6 +21,8 @@ GROUP = "isomorph.targets"
 # Module (relative to this package) and attribute of each target that comes with Isomorph.
 _BUILT_IN = {
     "onnx": ".onnx.target:OnnxTarget",
+    "litert": ".litert.target:LiteRtTarget",
+    "torchscript": ".torchscript.target:TorchScriptTarget",
     "executorch": ".executorch.target:ExecuTorchTarget",
 }
 

@@ -1,0 +1,203 @@
+"""A written `.tflite` file on LiteRT's interpreter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ConversionError, InputFileError, UsageError
+from ...exporter.signature import TensorSpec
+from ..base import Evidence, Signature
+from ..feed import checked_feed
+from ..packages import installed_version
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["LiteRtSession"]
+
+
+class LiteRtSession:
+    """A `.tflite` file on LiteRT's CPU interpreter; close it, or use it in a `with`.
+
+    XNNPACK, LiteRT's default delegate, takes the operators it knows and computes them in the
+    dtypes of the file.
+
+    Args:
+        path: the `.tflite` file.
+        device: `cpu`.
+        signature: what the exporter knows of inputs and outputs; the file must agree.
+
+    Raises:
+        UsageError: the device is unknown.
+        InputFileError: the file is missing, corrupt, no LiteRT model, or another model's.
+        ConversionError: the file is sound, but this LiteRT cannot run it.
+    """
+
+    def __init__(
+        self, path: Path, device: str = "cpu", signature: Signature | None = None
+    ) -> None:
+        if device.lower() != "cpu":
+            raise UsageError(
+                f"the LiteRT target does not know the device {device}", hint="choose cpu"
+            )
+        self.path = path
+        self._threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        self._interpreter: Any = _open(path, self._threads)
+        border = _border(path, self._interpreter)
+        self._indices = tuple({spec.name: index for spec, index in side} for side in border)
+        held = Signature(*(tuple(spec for spec, _ in side) for side in border))
+        if signature is not None:
+            _compare(path, held, signature)
+        self.inputs = (signature or held).inputs
+        self.outputs = (signature or held).outputs
+        self.evidence = self._evidence()
+
+    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Outputs by name for `inputs` by name; every array is the caller's own.
+
+        Raises:
+            UsageError: a name, dtype or shape does not fit the model's inputs.
+            ConversionError: LiteRT failed while it ran.
+        """
+        if self._interpreter is None:
+            raise UsageError(f"the session on {self.path.name} is closed")
+        feed = checked_feed(inputs, self.inputs)
+        try:
+            for name, array in feed.items():
+                self._interpreter.set_tensor(self._indices[0][name], array)
+            self._interpreter.invoke()
+            return {
+                spec.name: self._interpreter.get_tensor(self._indices[1][spec.name]).copy()
+                for spec in self.outputs
+            }
+        except (RuntimeError, ValueError) as error:
+            raise ConversionError(
+                f"LiteRT failed while running {self.path.name}: {_first_line(error)}",
+                hint="the runtime's kernels do not take this model's values or dtypes",
+            ) from error
+
+    def close(self) -> None:
+        """Release the model's memory."""
+        self._interpreter = None
+
+    def __enter__(self) -> LiteRtSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _evidence(self) -> Evidence:
+        return Evidence(
+            kind="executed",
+            runtime="ai-edge-litert",
+            version=installed_version("ai-edge-litert") or "unknown",
+            device="cpu",
+            details={**_delegated(self._interpreter), "threads": self._threads},
+        )
+
+
+def _open(path: Path, threads: int) -> Any:
+    from ai_edge_litert.interpreter import Interpreter
+
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "does not exist"
+        raise InputFileError(f"{path} {what}", hint="name a .tflite file")
+    try:
+        interpreter = Interpreter(model_path=str(path), num_threads=threads)
+    except (ValueError, RuntimeError, MemoryError) as error:
+        raise InputFileError(
+            f"{path} is not a LiteRT model that loads: {_first_line(error)}",
+            hint="the file may be truncated; export the model again",
+        ) from error
+    try:
+        interpreter.allocate_tensors()
+    except (ValueError, RuntimeError, MemoryError) as error:
+        raise ConversionError(
+            f"LiteRT cannot run a part of {path.name}: {_first_line(error)}",
+            hint="its CPU kernels lack that operator or dtype",
+        ) from error
+    return interpreter
+
+
+_Side = list[tuple[TensorSpec, int]]
+
+
+def _border(path: Path, interpreter: Any) -> tuple[_Side, _Side]:
+    """Specs and tensor indices of inputs and outputs, in the file's order."""
+    from .schema import signature_names
+
+    names = signature_names(path)
+    details = {item["index"]: item for item in interpreter.get_tensor_details()}
+    return tuple(  # type: ignore[return-value]
+        [(_spec(name, details[index]), index) for name, index in side] for side in names
+    )
+
+
+def _spec(name: str, details: Mapping[str, Any]) -> TensorSpec:
+    import numpy as np
+
+    shape = tuple(int(size) for size in details["shape"])
+    return TensorSpec(name, np.dtype(details["dtype"]).name, shape)
+
+
+def _compare(path: Path, held: Signature, wanted: Signature) -> None:
+    for kind in ("inputs", "outputs"):
+        for ours, theirs in zip(getattr(held, kind), getattr(wanted, kind), strict=False):
+            if (ours.name, ours.dtype, ours.shape) != (theirs.name, theirs.dtype, theirs.shape):
+                raise _other_model(path, f"{kind[:-1]} {_text(ours)}, not {_text(theirs)}")
+        counts = [len(getattr(side, kind)) for side in (held, wanted)]
+        if counts[0] != counts[1]:
+            raise _other_model(path, f"{counts[0]} {kind}, not {counts[1]}")
+
+
+def _text(spec: TensorSpec) -> str:
+    return f"{spec.name} {spec.dtype} {'x'.join(map(str, spec.shape)) or 'scalar'}"
+
+
+def _other_model(path: Path, difference: str) -> InputFileError:
+    return InputFileError(
+        f"{path} is the file of another model: it has {difference}",
+        hint="export the model again, or name the file that belongs to it",
+    )
+
+
+def _delegated(interpreter: Any) -> dict[str, Any]:
+    """Which share of the file's operators XNNPACK took, from the plan that the runtime shows.
+
+    A DELEGATE entry stands for what lies between its inputs and outputs.
+    """
+    try:
+        operators = interpreter._get_ops_details()
+    except (AttributeError, RuntimeError):
+        return {"delegate": "unknown"}
+    own = [op for op in operators if op["op_name"] != "DELEGATE"]
+    maker = {int(tensor): at for at, op in enumerate(own) for tensor in op["outputs"]}
+    taken: set[int] = set()
+    for delegate in (op for op in operators if op["op_name"] == "DELEGATE"):
+        given = {int(tensor) for tensor in delegate["inputs"]}
+        waiting = [int(tensor) for tensor in delegate["outputs"]]
+        while waiting:
+            tensor = waiting.pop()
+            at = maker.get(tensor)
+            if tensor in given or at is None or at in taken:
+                continue
+            taken.add(at)
+            waiting.extend(int(source) for source in own[at]["inputs"])
+    return {
+        "delegate": "XNNPACK" if taken else "none",
+        "delegated": f"{len(taken)} of {len(own)} operators",
+    }
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
