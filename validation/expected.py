@@ -29,6 +29,7 @@ class Expected:
     codes: eager's `nonfinite_codes`, None where all its values are finite.
     intrinsic: eager is not finite exactly where the truth is not either.
     unstable: for integers and booleans, which elements change under noise.
+    overflows: the half-precision graph is not finite where the truth is.
     """
 
     dtype: str
@@ -38,6 +39,7 @@ class Expected:
     codes: NDArray[np.int8] | None = None
     intrinsic: bool = True
     unstable: NDArray[np.bool_] | None = None
+    overflows: bool = False
 
     @property
     def is_discrete(self) -> bool:
@@ -73,6 +75,7 @@ class Reference:
     random: operators that draw random numbers; then values are not compared.
     tolerance_reason: why there is no float64 truth; None where there is one.
     notes: what a reader of the report must know.
+    dtype: the half type whose noise the floor is; None for the floor of the model as captured.
     """
 
     cases: tuple[Case, ...]
@@ -81,3 +84,4 @@ class Reference:
     random: tuple[str, ...] = ()
     tolerance_reason: str | None = None
     notes: tuple[str, ...] = ()
+    dtype: str | None = None

@@ -181,6 +181,9 @@ def _observe(
     if expected.codes is not None and not expected.intrinsic:
         reason = "the model itself overflows float32 here"
         return _Finding(case, spec.name, "unverified", reason)
+    if expected.overflows:
+        reason = f"the model overflows {reference.dtype} here"
+        return _Finding(case, spec.name, "unverified", reason)
     wrong = nonfinite_mismatches(value, expected.codes)
     if wrong:
         return fail(f"{wrong} of {value.size} elements are NaN or Inf on one side only", wrong)
@@ -223,7 +226,7 @@ def _judge_floats(
         outcome = judge_kind(
             noise,
             [e for i in members if (e := findings[i].errors) is not None],
-            dtypes[name],
+            reference.dtype or dtypes[name],
             tolerance=reference.tolerance_reason is not None,
         )
         sizes = signal_sizes(noise)
