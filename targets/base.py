@@ -65,7 +65,9 @@ class Capability:
     """What this machine can do with a target.
 
     `remedy` is the command that brings what lacks, `device_remedies` what brings
-    a device that is not among `devices`.
+    a device that is not among `devices`. `package` is the distribution whose
+    `version` counts. `note` is what one should know before
+    choosing the format ("deprecated upstream").
     """
 
     installed: bool
@@ -75,6 +77,8 @@ class Capability:
     devices: tuple[str, ...] = ()
     remedy: str | None = None
     device_remedies: Mapping[str, str] = field(default_factory=dict)
+    note: str | None = None
+    package: str | None = None
 
 
 @dataclass(frozen=True)

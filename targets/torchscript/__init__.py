@@ -1,1 +1,1 @@
-"""TorchScript: deprecated by PyTorch, for what still loads it."""
+"""A `Graph` goes in, a TorchScript file comes out; the file goes in, a session on torch comes out."""
