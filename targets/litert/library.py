@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -50,10 +50,12 @@ class Library:
         for owner, name in self._narrowing():
             getattr(owner, name)
 
-    def decomposed(self, program: ExportedProgram) -> ExportedProgram:
-        """Retraced with litert_torch's decompositions, before its passes."""
+    def decomposed(
+        self, program: ExportedProgram, replacements: Mapping[Any, Callable[..., Any]]
+    ) -> ExportedProgram:
+        """Retraced with litert_torch's decompositions and ours, before its passes."""
         program = self._infra.graph_utils.reset_from_node_meta(program)
-        table = self._infra.decomp.pre_convert_decomp()
+        table = {**self._infra.decomp.pre_convert_decomp(), **replacements}
         result: ExportedProgram = self._infra.safe_run_decompositions(
             program, table, can_skip=False
         )

@@ -17,6 +17,7 @@ from ..base import Unsupported
 from ..unsupported import cannot_express, unsupported
 from .faults import fault
 from .library import library
+from .replacements import replacements
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -60,7 +61,7 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
         ConversionError: torch cannot retrace it.
     """
     with library_errors("torch's decomposition"):
-        return library().decomposed(program)
+        return library().decomposed(program, replacements())
 
 
 def find_unsupported(graph: Graph) -> list[Unsupported]:

@@ -135,11 +135,12 @@ def _border(path: Path, interpreter: Any) -> tuple[_Side, _Side]:
     """Specs and tensor indices of inputs and outputs, in the file's order."""
     from .schema import signature_names
 
-    names = signature_names(path)
     details = {item["index"]: item for item in interpreter.get_tensor_details()}
-    return tuple(  # type: ignore[return-value]
-        [(_spec(name, details[index]), index) for name, index in side] for side in names
+    inputs, outputs = (
+        [(_spec(name, details[index]), index) for name, index in side]
+        for side in signature_names(path)
     )
+    return inputs, outputs
 
 
 def _spec(name: str, details: Mapping[str, Any]) -> TensorSpec:

@@ -70,7 +70,7 @@ class LiteRtTarget:
         require("writing LiteRT files", _BUILDERS, _REMEDY)
         from .convert import to_tflite
 
-        content, notes = to_tflite(graph)
+        content = to_tflite(graph)
         path = directory / f"{stem}{self.suffix}"
         path.write_bytes(content)
         return Artifact(
@@ -82,7 +82,6 @@ class LiteRtTarget:
             versions=found_versions(
                 ("torch", "litert-torch", "litert-converter", "ai-edge-litert")
             ),
-            notes=notes,
         )
 
     def open(
