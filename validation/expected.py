@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .verdict import Noise
 
 if TYPE_CHECKING:
+    from ..exporter.graph import Graph
     from .cases import Case
 
 __all__ = ["CaptureCheck", "Expected", "Reference"]
@@ -75,6 +76,7 @@ class Reference:
     random: operators that draw random numbers; then values are not compared.
     tolerance_reason: why there is no float64 truth; None where there is one.
     notes: what a reader of the report must know.
+    graph: the captured model that truth and noise were computed with.
     dtype: the half type whose noise the floor is; None for the floor of the model as captured.
     """
 
@@ -84,4 +86,5 @@ class Reference:
     random: tuple[str, ...] = ()
     tolerance_reason: str | None = None
     notes: tuple[str, ...] = ()
+    graph: Graph | None = None
     dtype: str | None = None

@@ -21,9 +21,11 @@ from .expected import Expected, Reference
 from .report.model import CaseReport, OutputReport, Report
 from .verdict import (
     EXTREME_KINDS,
+    HALF_ROUNDOFFS,
     NOISE_DOMINATED,
     PEAK_LIMIT,
     RMS_LIMIT,
+    ROUNDOFFS,
     TOLERANCE,
     Floor,
     Ratios,
@@ -228,6 +230,7 @@ def _judge_floats(
             [e for i in members if (e := findings[i].errors) is not None],
             reference.dtype or dtypes[name],
             tolerance=reference.tolerance_reason is not None,
+            roundoffs=ROUNDOFFS if reference.dtype is None else HALF_ROUNDOFFS,
         )
         sizes = signal_sizes(noise)
         for index, size, (ratios, floor) in zip(members, sizes, outcome, strict=True):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from ..exporter.effects import random_operators
 from ..exporter.graph import Graph
-from ..exporter.signature import Dim, TensorSpec
+from ..exporter.signature import TensorSpec
 from ..progress import Progress, Silent, Step
 from .agreement import (
     DisagreementError,
@@ -30,18 +30,18 @@ from .agreement import (
 from .arrays import Shelf, to_numpy
 from .cases import Case
 from .compare import errors_of
-from .cost import CostModel
 from .decisions import decides
 from .expectation import expect, is_discrete
 from .expected import CaptureCheck, Expected, Reference
-from .interpreter import AS_CAPTURED, TRUTH, Lane, LaneError, Lockstep, Policy
+from .interpreter import AS_CAPTURED, TRUTH, Lane, LaneError, Policy
+from .lanes import LaneRunner
 
 __all__ = ["CaptureCheck", "Expected", "Reference", "compute"]
 
 Arrays = dict[str, NDArray[Any]]
 
-# Lanes are evaluated together as long as their activations stay below this.
-_LANES_BYTES = 256 * 2**20
+# How many lanes a case has as a rule; cases are evaluated in groups that fit into memory.
+_LANES_OF_A_CASE = 4
 
 # A kind whose cases hold fewer elements than this gets more lanes: the largest error of few numbers
 # is a lottery, and so would be a floor made from two of them.
@@ -110,9 +110,8 @@ class _Work:
         self._eager = eager
         self._random = random
         self._tolerance_reason = tolerance_reason
-        self._lockstep = Lockstep(graph)
+        self._lanes = LaneRunner(graph)
         self._decides = decides(graph.program.graph_module)
-        self._cost = CostModel(graph)
         self._shelf = Shelf()
         self._cases: list[Case] = []
         self._expected: dict[str, dict[str, Expected]] = {}
@@ -120,7 +119,7 @@ class _Work:
 
     def compute(self, cases: Sequence[Case], step: Step) -> Reference:
         try:
-            for group in self._groups(cases):
+            for group in self._lanes.groups(cases, _LANES_OF_A_CASE):
                 self._compute_group(group, cases)
                 step.advance(len(group))
             capture = CaptureCheck() if self._random else self._check_floats()
@@ -134,21 +133,8 @@ class _Work:
             random=self._random,
             tolerance_reason=self._tolerance_reason,
             notes=tuple(self._notes),
+            graph=self._graph,
         )
-
-    def _groups(self, cases: Sequence[Case]) -> Iterator[list[Case]]:
-        """Consecutive cases whose lanes fit into memory together."""
-        group: list[Case] = []
-        total = 0.0
-        for case in cases:
-            size = 4 * self._lane_bytes(case)
-            if group and total + size > _LANES_BYTES:
-                yield group
-                group, total = [], 0.0
-            group.append(case)
-            total += size
-        if group:
-            yield group
 
     def _compute_group(self, group: Sequence[Case], cases: Sequence[Case]) -> None:
         ran = [pair for pair in map(self._run_eager, group) if pair is not None]
@@ -218,15 +204,6 @@ class _Work:
 
     # Lanes
 
-    def _lane_bytes(self, case: Case) -> float:
-        sizes = {
-            size.name: case.inputs[spec.name].shape[axis]
-            for spec in self._graph.inputs
-            for axis, size in enumerate(spec.shape)
-            if isinstance(size, Dim)
-        }
-        return self._cost.at(sizes).peak_bytes
-
     def _policies(self, case: Case, outputs: Arrays, cases: Sequence[Case]) -> tuple[Policy, ...]:
         """The evaluations that a case needs."""
         if self._random:
@@ -252,31 +229,16 @@ class _Work:
     def _run_lanes(
         self, lanes: Sequence[Lane], cases: Mapping[str, Case]
     ) -> Iterator[tuple[Lane, Arrays]]:
-        """Every lane's outputs; as many lanes at once as memory allows."""
-        batch: list[Lane] = []
-        total = 0.0
-        for lane in lanes:
-            size = self._lane_bytes(cases[lane.case]) * (2 if lane.policy.wide else 1)
-            if batch and total + size > _LANES_BYTES:
-                yield from self._run_batch(batch, cases)
-                batch, total = [], 0.0
-            batch.append(lane)
-            total += size
-        if batch:
-            yield from self._run_batch(batch, cases)
-
-    def _run_batch(
-        self, batch: Sequence[Lane], cases: Mapping[str, Case]
-    ) -> Iterator[tuple[Lane, Arrays]]:
-        for lane, result in zip(batch, self._lockstep.run(batch), strict=True):
+        """Every lane's outputs."""
+        for lane, result in self._lanes.run(lanes, cases):
             if isinstance(result, LaneError):
                 self._explain(cases[lane.case], lane, result)
             else:
-                yield lane, {name: to_numpy(value) for name, value in result.items()}
+                yield lane, result
 
     def _explain(self, case: Case, lane: Lane, error: LaneError) -> None:
         """Raise for a lane that stopped: for want of float64, or because the program cannot."""
-        plain = self._lockstep.run([replace(lane, policy=AS_CAPTURED)])[0]
+        plain = self._lanes.run_one(replace(lane, policy=AS_CAPTURED))
         if isinstance(plain, LaneError):
             raise stopped(case, plain)
         if lane.policy.wide:

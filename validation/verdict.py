@@ -23,9 +23,11 @@ from .compare import Errors, Signal, pool_errors, pool_signals
 
 __all__ = [
     "EXTREME_KINDS",
+    "HALF_ROUNDOFFS",
     "PEAK_LIMIT",
     "POOLED_BELOW",
     "RMS_LIMIT",
+    "ROUNDOFFS",
     "TOLERANCE",
     "Floor",
     "Noise",
@@ -55,6 +57,10 @@ POOLED_BELOW = 4
 
 # The floor is never below two units of roundoff: a runtime may round once more than eager did.
 ROUNDOFFS = 2.0
+
+# The floor of a half-precision graph holds all its roundings already (its operators compute in
+# half), so it needs less: half a spacing is the most that one more rounding does.
+HALF_ROUNDOFFS = 0.5
 
 # Spacing of the numbers just above 1, by output dtype.
 _EPSILON = {
@@ -139,10 +145,10 @@ def kind_floor(noise: Sequence[Noise]) -> Floor:
     return Floor(peak, rms)
 
 
-def case_floor(kind: Floor, noise: Noise, dtype: str) -> Floor:
+def case_floor(kind: Floor, noise: Noise, dtype: str, roundoffs: float = ROUNDOFFS) -> Floor:
     """Absolute floor of one case: its kind's, its own lanes', and what rounding allows."""
     signal, lanes = noise.signal, noise.lanes
-    roundoff = ROUNDOFFS * unit_roundoff(dtype)
+    roundoff = roundoffs * unit_roundoff(dtype)
     return Floor(
         peak=max(
             kind.peak * signal.rms, roundoff * signal.peak, _SMALLEST, *(e.peak for e in lanes)
@@ -151,11 +157,11 @@ def case_floor(kind: Floor, noise: Noise, dtype: str) -> Floor:
     )
 
 
-def pooled_floor(noise: Sequence[Noise], dtype: str) -> Floor:
+def pooled_floor(noise: Sequence[Noise], dtype: str, roundoffs: float = ROUNDOFFS) -> Floor:
     """Absolute floor of a small output, all cases of a kind taken as one array."""
     signal = pool_signals(n.signal for n in noise)
     pooled = [pool_errors(errors) for errors in zip(*(n.lanes for n in noise), strict=False)]
-    return case_floor(Floor(0.0, 0.0), Noise(signal, tuple(pooled)), dtype)
+    return case_floor(Floor(0.0, 0.0), Noise(signal, tuple(pooled)), dtype, roundoffs)
 
 
 def tolerance_floor(signal: Signal, dtype: str) -> Floor:
@@ -168,14 +174,20 @@ def tolerance_floor(signal: Signal, dtype: str) -> Floor:
 
 
 def judge_kind(
-    noise: Sequence[Noise], errors: Sequence[Errors], dtype: str, *, tolerance: bool = False
+    noise: Sequence[Noise],
+    errors: Sequence[Errors],
+    dtype: str,
+    *,
+    tolerance: bool = False,
+    roundoffs: float = ROUNDOFFS,
 ) -> list[tuple[Ratios, Floor]]:
     """Judge one output over all cases of one kind.
 
     Args:
         noise: per case, what the model's own arithmetic does.
         errors: per case, those of the evaluation being judged.
-        dtype: the output's.
+        dtype: the output's, or the half type that the graph computes in.
+        roundoffs: the least floor, in spacings of `dtype`.
         tolerance: there is no measured floor; use the fixed tolerance.
 
     Returns:
@@ -185,11 +197,11 @@ def judge_kind(
     if tolerance:
         floors = [tolerance_floor(n.signal, dtype) for n in noise]
     elif all(n.signal.count < POOLED_BELOW for n in noise):
-        floor = pooled_floor(noise, dtype)
+        floor = pooled_floor(noise, dtype, roundoffs)
         return [(_ratios(pool_errors(errors), floor), floor)] * len(noise)
     else:
         kind = kind_floor(noise)
-        floors = [case_floor(kind, n, dtype) for n in noise]
+        floors = [case_floor(kind, n, dtype, roundoffs) for n in noise]
     return [(_ratios(e, floor), floor) for e, floor in zip(errors, floors, strict=True)]
 
 

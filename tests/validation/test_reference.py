@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from isomorph.errors import UsageError
-from isomorph.validation import cases, reference
+from isomorph.validation import cases, lanes, reference
 from torch import nn
 
 
@@ -279,7 +279,7 @@ def test_lanes_that_do_not_fit_together_give_the_same_figures(
     captured = capture_of(module, torch.randn(4, 3))
     chosen = cases.generate(captured.graph, captured.inputs, synthetic_example=True)
     whole = reference.compute(captured.graph, module, chosen)
-    monkeypatch.setattr(reference, "_LANES_BYTES", 1)
+    monkeypatch.setattr(lanes, "_LANES_BYTES", 1)
     pieces = reference.compute(captured.graph, module, chosen)
     for name, outputs in whole.expected.items():
         assert outputs["output_0"].noise == pieces.expected[name]["output_0"].noise

@@ -1,0 +1,182 @@
+"""What half arithmetic explains of a half-precision graph, without using that graph.
+
+The captured program, in float32, with every weight, input and computed value
+moved at random by about a rounding to the half type, shows how far half
+precision may be from the truth. A half-precision graph that is farther was
+lowered wrongly: a lost mask, an overflow, an epsilon that became zero.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils import _pytree as pytree
+
+from ..exporter.graph import Graph, placeholder_tensors
+from .cases import Case
+from .compare import Errors
+from .expected import CaptureCheck
+from .interpreter import Policy
+from .verdict import HALF_ROUNDOFFS, Noise, Ratios, judge_kind, unit_roundoff
+
+__all__ = ["RoundingCheck", "count_mismatches", "overflow_is_genuine", "policies"]
+
+# Rounding to a half type moves a value by at most half a spacing, by 0.2 of one in the RMS; every
+# value is moved by this many spacings. What the lowered graph keeps in float32 is moved as well.
+_SPACINGS = 0.5
+_KEYS = 2
+
+# How many times farther than the estimate a sound lowering may be. On the models of
+# docs/precision.md sound ones reach PEAK and RMS ratios far below; broken ones are far above.
+PEAK_LIMIT = 3.0
+RMS_LIMIT = 2.0
+
+# Indices are looked for where they are unstable with this many times the noise. A share of those
+# that stay put may still differ, because random directions do not find every near tie.
+_PROBE_TIMES = 8
+_DISCRETE_SHARE = 0.01
+
+
+def policies(dtype: str, *, discrete: bool) -> tuple[Policy, ...]:
+    """Evaluations of the captured program that estimate what `dtype` ("float16") does to it."""
+    ulps = _SPACINGS * unit_roundoff(dtype) / unit_roundoff("float32")
+    noise = [Policy("rounding", False, ulps, ulps, ulps, key) for key in range(_KEYS)]
+    wide = ulps * _PROBE_TIMES
+    probes = [
+        Policy("rounding probe", False, wide, wide, wide, 100 + key, sign)
+        for key in range(_KEYS if discrete else 0)
+        for sign in (1, -1)
+    ]
+    return (*noise, *probes)
+
+
+class RoundingCheck:
+    """Collects the lowered graph's errors and judges them."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+        self._floats: dict[tuple[str, str], list[tuple[Case, Noise, Errors]]] = {}
+        self._worst = CaptureCheck()
+
+    def add_float(self, output: str, case: Case, estimate: Noise, lowered: Errors) -> None:
+        """One output in one case: the estimate's errors and those of the lowered graph."""
+        self._floats.setdefault((output, case.kind), []).append((case, estimate, lowered))
+
+    def add_discrete(self, output: str, case: Case, wrong: int, stable: int) -> None:
+        """`wrong` of the `stable` elements, those that no probe changes, differ."""
+        if wrong > _DISCRETE_SHARE * stable:
+            self._fail(f"{wrong} of {stable} elements of {output} differ", output, case)
+
+    def add_overflow(self, output: str, case: Case) -> None:
+        """The lowered graph is not finite where the model's values fit into the half type."""
+        self._fail(f"{output} is not finite, though no value overflows", output, case)
+
+    def outcome(self) -> CaptureCheck:
+        """Passes unless an output is farther from the truth than half arithmetic explains."""
+        if not self._worst.passed:
+            return self._worst
+        for (output, _), entries in self._floats.items():
+            judged = judge_kind(
+                [noise for _, noise, _ in entries],
+                [e for *_, e in entries],
+                self._dtype,
+                roundoffs=HALF_ROUNDOFFS,
+            )
+            for (case, *_), (ratios, _) in zip(entries, judged, strict=True):
+                severity = max(ratios.peak / PEAK_LIMIT, ratios.rms / RMS_LIMIT)
+                if severity > max(1.0, self._worst.severity):
+                    self._fail(_far(output, ratios), output, case, severity)
+                elif severity > self._worst.severity:
+                    self._worst = CaptureCheck(None, None, severity, case.name, output)
+        return self._worst
+
+    def _fail(self, problem: str, output: str, case: Case, severity: float = math.inf) -> None:
+        if self._worst.passed or severity > self._worst.severity:
+            self._worst = CaptureCheck(
+                f"the {self._dtype} program is farther from the model than {self._dtype} "
+                f"arithmetic explains: {problem} on case {case.name} ({case.description})",
+                "please report this model; --precision fp32 avoids it",
+                severity,
+                case.name,
+                output,
+            )
+
+
+def _far(output: str, ratios: Ratios) -> str:
+    return (
+        f"{output} is {ratios.peak:.3g} times the estimate off at its worst element "
+        f"(limit {PEAK_LIMIT:g}), {ratios.rms:.3g} on average (limit {RMS_LIMIT:g})"
+    )
+
+
+def overflow_is_genuine(graph: Graph, inputs: Mapping[str, torch.Tensor], dtype: str) -> bool:
+    """Whether float32 arithmetic itself makes values beyond the half type's range.
+
+    A value counts where an operator makes it of values that are all in range: a mask's
+    sentinel is a large number that somebody wrote, and no overflow.
+    """
+    search = _RangeSearch(graph, torch.finfo(getattr(torch, dtype)).max)
+    return search.run_on(inputs)
+
+
+class _RangeSearch(torch.fx.Interpreter):
+    """Evaluates the captured program and looks for values that leave a range."""
+
+    def __init__(self, graph: Graph, limit: float) -> None:
+        super().__init__(graph.program.graph_module)
+        self._graph = graph
+        self._limit = limit
+        self._weights = placeholder_tensors(graph.program)
+        self._given: dict[str, torch.Tensor] = {}
+        self._found = False
+
+    def run_on(self, inputs: Mapping[str, torch.Tensor]) -> bool:
+        self._given = {
+            node: inputs[spec.name].contiguous().clone()
+            for node, spec in zip(self._graph.input_nodes, self._graph.inputs, strict=True)
+        }
+        self._found = any(map(self._exceeds, self._given.values()))
+        with torch.no_grad():
+            self.run()
+        return self._found
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op == "placeholder":
+            return self._given.get(n.name, self._weights.get(n.name))
+        if n.op == "output" or self._found:
+            return None
+        if n.op != "call_function":
+            return super().run_node(n)
+        operands = self.fetch_args_kwargs_from_env(n)
+        sound = not any(map(self._exceeds, pytree.tree_leaves(operands)))
+        value = super().run_node(n)
+        if sound and any(map(self._exceeds, pytree.tree_leaves(value))):
+            self._found = True
+        return value
+
+    def _exceeds(self, value: Any) -> bool:
+        if isinstance(value, torch.Tensor):
+            if not value.is_floating_point() or not value.numel():
+                return False
+            magnitude = value.abs()
+            return bool(((magnitude > self._limit) & magnitude.isfinite()).any())
+        if isinstance(value, numbers.Real) and not isinstance(value, bool):
+            return self._limit < abs(float(value)) < math.inf
+        return False
+
+
+def count_mismatches(
+    value: NDArray[Any], truth: NDArray[Any], probes: Sequence[NDArray[Any]]
+) -> tuple[int, int, NDArray[np.bool_]]:
+    """Elements that differ though no probe changes them, how many are stable, which are not."""
+    unstable = np.zeros(truth.shape, np.bool_)
+    for probe in probes:
+        unstable |= probe != truth
+    wrong = int(np.count_nonzero((value != truth) & ~unstable))
+    return wrong, int(np.count_nonzero(~unstable)), unstable
