@@ -18,11 +18,12 @@ REINSTALL := reinstall
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test dev lint types wheel-check bench clean reinstall
+.PHONY: help demo test test-gpu dev lint types wheel-check bench clean reinstall
 
 help:
 	@echo 'make demo         export the digits example to ONNX and print its parity report'
 	@echo 'make test         run the tests (make test ARGS="tests/exporter -x" for some of them)'
+	@echo 'make test-gpu     compare CPU and GPU on a machine with CUDA (installs nothing: see docs/gpu.md)'
 	@echo 'make lint         check format and style'
 	@echo 'make types        mypy --strict on the package'
 	@echo 'make wheel-check  build the wheel, install it alone, import every module'
@@ -38,6 +39,11 @@ demo: $(DEMO)
 
 test: $(DEV)
 	$(BIN)/pytest $(ARGS)
+
+# A borrowed GPU machine has no network: its own Python runs the package from the checkout.
+test-gpu:
+	@mkdir -p $(BUILD)/gpu && ln -sfn ../.. $(BUILD)/gpu/isomorph
+	PYTHONPATH="$(CURDIR)/$(BUILD)/gpu" "$(PYTHON)" -m pytest -m gpu -p no:cacheprovider --durations=5 tests/gpu
 
 dev: $(DEV)
 

@@ -116,15 +116,35 @@ def _print_tensors(found: Inspection) -> None:
 
 
 def print_targets(found: Mapping[str, Capability]) -> None:
-    """One row per format: version, builds and runs here, devices, what to install."""
-    table = Table("format", "version", "builds here", "runs here", "devices", "to install")
+    """One row per format: package and version or how to get it, builds and runs here, devices."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("format", "package, or what brings it", "builds here", "runs here", "devices"):
+        table.add_column(title, overflow="fold")
+    notes = []
     for name, capability in found.items():
         table.add_row(
-            name,
-            Text(capability.version or "-"),
-            "yes" if capability.builds else "no",
-            "yes" if capability.runs else "no",
+            Text(name),
+            _package(capability),
+            _yes(capability.builds),
+            _yes(capability.runs),
             ", ".join(capability.devices) or "-",
-            Text(capability.remedy or "-"),
         )
-    stdout_console().print(table)
+        notes += [f"{name}: {capability.note}"] if capability.note else []
+        notes += [f"{name} on {d}: {how}" for d, how in capability.device_remedies.items()]
+    console = stdout_console()
+    console.print(table)
+    for note in notes:
+        console.print(note, markup=False, soft_wrap=True)
+
+
+def _package(capability: Capability) -> Text:
+    parts = []
+    if capability.version:
+        parts.append(" ".join(filter(None, (capability.package, capability.version))))
+    if capability.remedy:
+        parts.append(capability.remedy)
+    return Text("\n".join(parts) or "-")
+
+
+def _yes(value: bool) -> Text:
+    return Text("yes", "green") if value else Text("no", "yellow")

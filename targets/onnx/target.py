@@ -82,6 +82,7 @@ class OnnxTarget:
             runs=runtime is not None,
             devices=devices,
             remedy=None if complete else _REMEDY,
+            package="onnx",
             device_remedies={} if "cuda" in devices else {"cuda": _CUDA_REMEDY},
         )
 
