@@ -9,8 +9,9 @@ from ...errors import ConversionError, IsomorphError
 from ...exporter.graph import Graph
 from ..base import Unsupported
 from ..unsupported import cannot_express, unsupported
+from .halves import with_half_weights
 from .library import library
-from .prepare import decomposed, faulty, lacking, prepared
+from .prepare import decomposed, faulty, holds_halves, lacking, prepared
 from .schema import ordered, result_name
 from .trial import refusal
 
@@ -37,6 +38,8 @@ def to_tflite(graph: Graph) -> bytes:
         raise
     except Exception as error:
         raise marks.explain(str(error)) from error
+    if holds_halves(graph):
+        content = with_half_weights(content)
     content = ordered(content, names)
     if (message := refusal(content)) is not None:
         raise marks.explain(message, result_name(content, message))

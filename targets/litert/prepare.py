@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["decomposed", "find_unsupported", "lacking", "library_errors", "prepared"]
+__all__ = ["decomposed", "find_unsupported", "holds_halves", "lacking", "library_errors", "prepared"]
 
 aten = torch.ops.aten
 
@@ -71,6 +71,14 @@ def find_unsupported(graph: Graph) -> list[Unsupported]:
         return wrong
     with library_errors("litert-torch's decomposition"):
         return lacking(library().lowered_operators(decomposed(program)))
+
+
+def holds_halves(graph: Graph) -> bool:
+    """Whether weights of the graph are float16."""
+    return any(
+        isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float16
+        for tensor in graph.tensors().values()
+    )
 
 
 def faulty(program: ExportedProgram) -> list[Unsupported]:

@@ -101,7 +101,11 @@ class LiteRtSession:
             runtime="ai-edge-litert",
             version=installed_version("ai-edge-litert") or "unknown",
             device="cpu",
-            details={**_delegated(self._interpreter), "threads": self._threads},
+            details={
+                **_delegated(self._interpreter),
+                **_halves(self._interpreter),
+                "threads": self._threads,
+            },
         )
 
 
@@ -197,6 +201,14 @@ def _delegated(interpreter: Any) -> dict[str, Any]:
         "delegate": "XNNPACK" if taken else "none",
         "delegated": f"{len(taken)} of {len(own)} operators",
     }
+
+
+def _halves(interpreter: Any) -> dict[str, Any]:
+    """LiteRT has no half arithmetic on CPU: float16 weights are dequantised to float32."""
+    import numpy as np
+
+    count = sum(item["dtype"] == np.float16 for item in interpreter.get_tensor_details())
+    return {"half_weights": count, "half_computed_in": "float32"} if count else {}
 
 
 def _first_line(error: BaseException) -> str:
