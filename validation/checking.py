@@ -151,13 +151,12 @@ def _identify(path: Path) -> tuple[Target, Manifest | None, list[str]]:
                 "export was interrupted"
             )
         return registry.get(manifest.format), manifest, notes
-    for name in registry.names():
-        target = registry.get(name)
+    for target in registry.loadable():
         if path.name.endswith(target.suffix):
             return target, None, []
     raise InputFileError(
         f"{path} has no manifest and a suffix that no format has",
-        hint=f"known suffixes: {', '.join(registry.get(n).suffix for n in registry.names())}",
+        hint=f"known suffixes: {', '.join(target.suffix for target in registry.loadable())}",
     )
 
 
