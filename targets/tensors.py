@@ -52,7 +52,7 @@ def as_tensors(
 ) -> list[torch.Tensor]:
     """Tensors in the order of `specs`, which share nothing with the caller's arrays.
 
-    bfloat16 comes as float32, since numpy has none.
+    bfloat16 comes as float32, since numpy has none of its own, or as an extension's.
 
     Raises:
         UsageError: a name, dtype or shape does not fit `specs`.
@@ -60,7 +60,11 @@ def as_tensors(
     given = tuple(
         replace(spec, dtype="float32") if spec.dtype == "bfloat16" else spec for spec in specs
     )
-    feed = checked_feed(inputs, given)
+    wide = {
+        name: array.astype("float32") if str(array.dtype) == "bfloat16" else array
+        for name, array in inputs.items()
+    }
+    feed = checked_feed(wide, given)
     return [
         torch.from_numpy(feed[spec.name].copy()).to(device, getattr(torch, spec.dtype))
         for spec in specs

@@ -1,1 +1,1 @@
-"""AOTInductor: a package of machine code, run through torch's own loader."""
+"""A `Graph` goes in, an AOTInductor package comes out; the package goes in, a session comes out."""

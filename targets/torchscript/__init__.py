@@ -1,1 +1,1 @@
-"""A `Graph` goes in, a TorchScript file comes out; the file goes in, a session on torch comes out."""
+"""A `Graph` goes in, a TorchScript file comes out; the file goes in, a session comes out."""

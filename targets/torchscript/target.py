@@ -55,6 +55,7 @@ class TorchScriptTarget:
             remedy=None if there else _REMEDY,
             device_remedies={} if "cuda" in devices else {"cuda": CUDA_REMEDY},
             note="deprecated upstream",
+            package="torch",
         )
 
     def check(self, graph: Graph) -> list[Unsupported]:
