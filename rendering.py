@@ -28,18 +28,40 @@ def print_export(result: ExportResult) -> None:
     console = stdout_console()
     for note in result.notes:
         console.print(f"note: {note}", markup=False)
+    several = len(result.artifacts) > 1
     for artifact in result.artifacts:
+        if several:
+            console.rule(artifact.format, align="left", style="dim")
         for report in artifact.reports:
             render(report, console)
         console.print(_summary(artifact), soft_wrap=True)
+    if several:
+        console.rule("all formats", align="left", style="dim")
+        console.print(_overview(result))
+
+
+def _overview(result: ExportResult) -> Table:
+    """One row per format: how it ended, how that is known, and where the file is."""
+    table = Table("format", "verdict", "evidence", "size", "file", box=None, pad_edge=False)
+    styles = {"pass": "green", "fail": "bold red", "unverified": "bold yellow"}
+    for artifact in result.artifacts:
+        verdict = "error" if artifact.error else artifact.verdict
+        file = f"exit code {artifact.error.exit_code}" if artifact.error else str(artifact.path)
+        table.add_row(
+            artifact.format,
+            Text(verdict, styles.get(verdict, "bold red")),
+            artifact.evidence.kind if artifact.evidence else "-",
+            size_text(artifact.bytes) if artifact.path else "-",
+            Text(file, overflow="fold"),
+        )
+    return table
 
 
 def _summary(artifact: ExportedArtifact) -> Text:
     """The last line of an artifact: where it is, and for one that was not checked, so."""
     if artifact.error is not None:
-        return Text.assemble(
-            ("FAILED", "bold red"), f"  {artifact.format}: {artifact.error.message}"
-        )
+        help = f"\n{artifact.error.hint}" if artifact.error.hint else ""
+        return Text.assemble(("FAILED", "bold red"), f"  {artifact.error.message}{help}")
     place = f"{artifact.path}  {size_text(artifact.bytes)}"
     if artifact.report is not None:
         return Text(f"{'rejected as' if artifact.verdict == 'fail' else 'wrote'} {place}")

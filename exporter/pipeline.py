@@ -279,10 +279,11 @@ class _Run:
                 artifact.path, device, Signature(artifact.inputs, artifact.outputs)
             )
         except InputFileError as error:  # we wrote the file, so the user has no bad one
+            message = error.message.replace(str(artifact.path), plan.destination.name)
             raise ConversionError(
-                f"the runtime does not load what was written: {error.message}",
-                hint="an operator or dtype of the model may be beyond this runtime: try another "
-                "opset (--set opset=...), or leave out the operator that the message names",
+                f"the runtime does not load what was written: {message}",
+                hint="an operator or dtype of the model may be beyond this runtime: leave out what "
+                "the message names, or try another option of the format (--set)",
             ) from error
 
     def _shared_reference(self) -> Reference:

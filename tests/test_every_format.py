@@ -1,0 +1,99 @@
+"""Trained checkpoints and the usual kinds of network pass on every format, executed, at fp32 and fp16.
+
+One export makes all formats, as a user would: the model is captured once. The batch
+is dynamic where the format can hold that; LiteRT files hold fixed sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import isomorph
+import pytest
+import torch
+from isomorph.targets import registry
+from isomorph.targets.conformance.models import MODELS
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+STATIC = ("litert",)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What `isomorph.export` is given, but for formats and precision."""
+
+    source: Any
+    arguments: Mapping[str, Any]
+    dynamic: Mapping[str, str]
+
+
+def real(name: str) -> Callable[[dict[str, Any]], Subject]:
+    def subject(checkpoints: dict[str, Any]) -> Subject:
+        found = checkpoints[name]
+        batch = dict(text.split("=", 1) for text in found.dynamic if ".0=" in text)
+        return Subject(found.weights, {"model": found.model, "inputs": found.input}, batch)
+
+    return subject
+
+
+def digits(_: dict[str, Any]) -> Subject:
+    folder = EXAMPLES / "digits"
+    return Subject(
+        folder / "digits.pt",
+        {
+            "model": f"{folder / 'train.py'}:DigitsNet",
+            "inputs": "x=1x1x8x8",
+            "data": folder / "samples.npz",
+        },
+        {"x.0": "batch:1..16"},
+    )
+
+
+def net(name: str) -> Callable[[dict[str, Any]], Subject]:
+    def subject(_: dict[str, Any]) -> Subject:
+        model = MODELS[name]
+        dynamic = {f"{each}.0": "batch:1..8" for each in model.batched}
+        return Subject(model.build(), {"args": model.example()}, dynamic)
+
+    return subject
+
+
+SUBJECTS = {
+    **{name: real(name) for name in ("pnet", "rnet", "onet", "mobilenetv2")},
+    "digits": digits,
+    **{name: net(name) for name in ("lstm", "transformer", "unet")},
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_it_passes_on_every_format(name, precision, real_checkpoints, tmp_path):
+    subject = SUBJECTS[name](real_checkpoints)
+    holding = [f for f in registry.names() if precision in registry.get(f).precisions]
+    ended = {}
+    for formats, dynamic in (
+        ([f for f in holding if f not in STATIC], subject.dynamic),
+        ([f for f in holding if f in STATIC], None),
+    ):
+        if not formats:
+            continue
+        result = isomorph.export(
+            subject.source,
+            formats,
+            dynamic=dynamic,
+            precision=precision,
+            output=f"{tmp_path}/",
+            require="executed",
+            **subject.arguments,
+        )
+        for artifact in result.artifacts:
+            reason = artifact.error or artifact.report.reason
+            ended[artifact.format] = (
+                artifact.verdict,
+                artifact.evidence and artifact.evidence.kind,
+            )
+            assert artifact.verdict == "pass", f"{name} on {artifact.format}: {reason}"
+    assert ended == dict.fromkeys(holding, ("pass", "executed"))
