@@ -26,6 +26,7 @@ _ATTRIBUTES = ("name", "suffix", "extra", "options_type", "precisions")
 # Module (relative to this package) and attribute of each target that comes with Isomorph.
 _BUILT_IN = {
     "onnx": ".onnx.target:OnnxTarget",
+    "openvino": ".openvino.target:OpenVinoTarget",
     "litert": ".litert.target:LiteRtTarget",
     "torchscript": ".torchscript.target:TorchScriptTarget",
     "aotinductor": ".aotinductor.target:AotInductorTarget",

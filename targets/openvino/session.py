@@ -1,0 +1,219 @@
+"""A written OpenVINO IR on OpenVINO's runtime."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ...errors import (
+    ConversionError,
+    InputFileError,
+    MissingRequirementError,
+    UsageError,
+)
+from ...exporter.signature import Dim, TensorSpec
+from ..base import Evidence, Signature
+from ..feed import checked_feed
+from .border import OPENVINO_TYPES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["OpenVinoSession"]
+
+_DTYPES = {name: dtype for dtype, name in OPENVINO_TYPES.items()}
+_HALF = {"f16", "bf16"}
+
+
+class OpenVinoSession:
+    """An `.xml` and its `.bin` compiled for a device; close it, or use it in a `with`.
+
+    Args:
+        path: the `.xml` file; the `.bin` is looked for beside it.
+        device: `cpu`, `gpu`, `npu`, or a numbered one such as `gpu.1`.
+        signature: names of dims, which the file does not hold.
+
+    Raises:
+        MissingRequirementError: OpenVINO does not list the device.
+        InputFileError: a file is missing, corrupt, or not what `signature` says.
+        ConversionError: the files are sound, but the device cannot run them.
+    """
+
+    def __init__(self, path: Path, device: str = "cpu", signature: Signature | None = None) -> None:
+        self.path = path
+        self._model: Any = None
+        model = _read(path)
+        name = _known_device(device)
+        self._compiled: Any = _compile(path, model, name)
+        self.inputs = tuple(_spec(port) for port in model.inputs)
+        self.outputs = tuple(_spec(port) for port in model.outputs)
+        if signature is not None:
+            self.inputs = _named(path, "input", self.inputs, signature.inputs)
+            self.outputs = _named(path, "output", self.outputs, signature.outputs)
+        self.evidence = self._evidence(device, _float_types(model))
+
+    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Outputs by name for `inputs` by name.
+
+        Raises:
+            UsageError: a name, dtype or shape does not fit, or an int64 is beyond int32, in
+                which OpenVINO's CPU plug-in computes.
+            ConversionError: OpenVINO failed while it ran.
+        """
+        if self._compiled is None:
+            raise UsageError(f"the session on {self.path.name} is closed")
+        feed = checked_feed(inputs, self.inputs)
+        try:
+            found = self._compiled(list(feed.values()), share_inputs=False)
+        except Exception as error:
+            raise ConversionError(
+                f"OpenVINO failed while running {self.path.name}: {_telling(error)}",
+                hint="check that the sizes of the inputs are ones the model accepts",
+            ) from error
+        return {spec.name: found[index].copy() for index, spec in enumerate(self.outputs)}
+
+    def close(self) -> None:
+        """Release the model's memory."""
+        self._compiled = None
+
+    def __enter__(self) -> OpenVinoSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _evidence(self, device: str, stored: set[str]) -> Evidence:
+        import openvino
+
+        details = _what_ran(self._compiled)
+        return Evidence(
+            kind="executed",
+            runtime="openvino",
+            version=openvino.__version__.partition("-")[0],
+            device=device,
+            details=details,
+        )
+
+
+def _read(path: Path) -> Any:
+    import openvino
+
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "does not exist"
+        raise InputFileError(f"{path} {what}", hint="name an .xml file that OpenVINO wrote")
+    if path.stat().st_size == 0:
+        raise InputFileError(f"{path} is empty", hint="export the model again")
+    try:
+        return openvino.Core().read_model(str(path))
+    except Exception as error:
+        raise InputFileError(
+            f"{path} is not an OpenVINO model that loads: {_telling(error)}",
+            hint="the .xml or its .bin may be damaged; export the model again",
+        ) from error
+
+
+def _known_device(device: str) -> str:
+    import openvino
+
+    name = device.upper()
+    available = openvino.Core().available_devices
+    kind = name.partition(".")[0]
+    if kind not in ("CPU", "GPU", "NPU"):
+        raise UsageError(
+            f"the OpenVINO target does not know the device {device}",
+            hint="choose cpu, gpu or npu",
+        )
+    if not any(name in (found, found.partition(".")[0]) for found in available):
+        raise MissingRequirementError(
+            f"OpenVINO lists no {name} on this machine; it lists {', '.join(available)}",
+            hint="install the device's driver: see OpenVINO's installation guide",
+        )
+    return name
+
+
+def _compile(path: Path, model: Any, device: str) -> Any:
+    import openvino
+
+    try:
+        return openvino.Core().compile_model(model, device, {"INFERENCE_PRECISION_HINT": "f32"})
+    except Exception as error:
+        raise ConversionError(
+            f"OpenVINO cannot run {path.name} on {device}: {_telling(error)}",
+            hint="the device lacks an operator or dtype of the model; try another device",
+        ) from error
+
+
+def _what_ran(compiled: Any) -> dict[str, Any]:
+    precisions: Counter[str] = Counter()
+    for node in compiled.get_runtime_model().get_ops():
+        info = node.get_rt_info()
+        if _text(info, "layerType") not in ("Const", "Input", "Output"):
+            precisions[_text(info, "runtimePrecision")] += 1
+    return {
+        "execution_devices": list(compiled.get_property("EXECUTION_DEVICES")),
+        "layers": dict(sorted(precisions.items())),
+    }
+
+
+def _text(info: Any, key: str) -> str:
+    return str(info[key].astype(str)) if key in info else "unknown"
+
+
+def _float_types(model: Any) -> set[str]:
+    return {
+        output.get_element_type().get_type_name()
+        for node in model.get_ops()
+        for output in node.outputs()
+        if output.get_element_type().is_real()
+    }
+
+
+def _spec(port: Any) -> TensorSpec:
+    name = port.get_any_name() if port.get_names() else port.get_node().get_friendly_name()
+    kind = port.get_element_type().get_type_name()
+    shape: list[int | Dim] = []
+    for axis, size in enumerate(port.get_partial_shape()):
+        if size.is_static:
+            shape.append(size.get_length())
+        else:
+            top = size.get_max_length()
+            shape.append(Dim(f"{name}_{axis}", size.get_min_length(), None if top < 0 else top))
+    return TensorSpec(name, _DTYPES.get(kind, kind), tuple(shape))
+
+
+def _named(
+    path: Path, kind: str, found: tuple[TensorSpec, ...], wanted: tuple[TensorSpec, ...]
+) -> tuple[TensorSpec, ...]:
+    """The signature's specs under the file's names, if the two agree."""
+    from dataclasses import replace
+
+    if len(found) != len(wanted):
+        raise InputFileError(
+            f"{path.name} has {len(found)} {kind}s where its manifest tells {len(wanted)}",
+            hint="export the model again",
+        )
+    for ours, theirs in zip(found, wanted, strict=True):
+        if ours.dtype != theirs.dtype or len(ours.shape) != len(theirs.shape):
+            raise InputFileError(
+                f"{kind} {ours.name} of {path.name} is {ours.dtype} with {len(ours.shape)} axes "
+                f"where its manifest tells {theirs.dtype} with {len(theirs.shape)}",
+                hint="export the model again",
+            )
+    return tuple(replace(t, name=o.name) for o, t in zip(found, wanted, strict=True))
+
+
+def _telling(error: Exception) -> str:
+    """The line of OpenVINO's message that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [
+        line for line in lines if not line.startswith(("Exception from", "Check '", "[ NETWORK"))
+    ]
+    return (telling or lines or [type(error).__name__])[-1]
