@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .verdict import Noise
+from .verdict import FULL_RULE, HALF_RULE, Noise, Rule
 
 if TYPE_CHECKING:
     from ..exporter.graph import Graph
@@ -88,3 +88,8 @@ class Reference:
     notes: tuple[str, ...] = ()
     graph: Graph | None = None
     dtype: str | None = None
+
+    @property
+    def rule(self) -> Rule:
+        """The limits for artifacts of this precision."""
+        return FULL_RULE if self.dtype is None else HALF_RULE

@@ -21,11 +21,7 @@ from .expected import Expected, Reference
 from .report.model import CaseReport, OutputReport, Report
 from .verdict import (
     EXTREME_KINDS,
-    HALF_ROUNDOFFS,
     NOISE_DOMINATED,
-    PEAK_LIMIT,
-    RMS_LIMIT,
-    ROUNDOFFS,
     TOLERANCE,
     Floor,
     Ratios,
@@ -230,7 +226,7 @@ def _judge_floats(
             [e for i in members if (e := findings[i].errors) is not None],
             reference.dtype or dtypes[name],
             tolerance=reference.tolerance_reason is not None,
-            roundoffs=ROUNDOFFS if reference.dtype is None else HALF_ROUNDOFFS,
+            rule=reference.rule,
         )
         sizes = signal_sizes(noise)
         for index, size, (ratios, floor) in zip(members, sizes, outcome, strict=True):
@@ -261,7 +257,10 @@ def _rule(found: _Finding, size: float, usual: Floor | None, reference: Referenc
             return replace(found, verdict="unverified", reason=reason)
         return replace(found, verdict="pass")
     far = _distance(ratios, reference)
-    if usual is not None and Ratios(errors.peak / usual.peak, errors.rms / usual.rms).within:
+    if (
+        usual is not None
+        and Ratios(errors.peak / usual.peak, errors.rms / usual.rms, reference.rule).within
+    ):
         reason = f"{far}, yet within the noise that the output has on usual values"
         return replace(found, verdict="unverified", reason=reason)
     return replace(found, verdict="fail", reason=far)
@@ -275,8 +274,8 @@ def _key(case: Case) -> str:
 def _distance(ratios: Ratios, reference: Reference) -> str:
     unit = "noise floors" if reference.tolerance_reason is None else "units of tolerance"
     return (
-        f"{_figure(ratios.peak)} {unit} off at its worst element (limit {PEAK_LIMIT:g}), "
-        f"{_figure(ratios.rms)} on average (limit {RMS_LIMIT:g})"
+        f"{_figure(ratios.peak)} {unit} off at its worst element (limit {ratios.rule.peak:g}), "
+        f"{_figure(ratios.rms)} on average (limit {ratios.rule.rms:g})"
     )
 
 
@@ -306,6 +305,7 @@ def _report(
         reason=_reason(verdict, outputs, reference),
         evidence=evidence,
         method=_method(reference),
+        rule=reference.rule,
         outputs=outputs,
         cases=tuple(_case_reports(findings)),
         capture=reference.capture,
@@ -379,8 +379,11 @@ def _reason(verdict: Verdict, outputs: Sequence[OutputReport], reference: Refere
     floats = [o for o in outputs if o.peak_ratio is not None and o.rms_ratio is not None]
     if not floats:
         return f"every element is equal in {len(reference.cases)} cases"
-    worst = max(floats, key=lambda o: Ratios(o.peak_ratio or 0.0, o.rms_ratio or 0.0).severity)
-    ratios = Ratios(worst.peak_ratio or 0.0, worst.rms_ratio or 0.0)
+    rule = reference.rule
+    worst = max(
+        floats, key=lambda o: Ratios(o.peak_ratio or 0.0, o.rms_ratio or 0.0, rule).severity
+    )
+    ratios = Ratios(worst.peak_ratio or 0.0, worst.rms_ratio or 0.0, rule)
     return f"{worst.name}, the farthest output, is {_distance(ratios, reference)}"
 
 

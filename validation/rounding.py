@@ -23,7 +23,7 @@ from .cases import Case
 from .compare import Errors
 from .expected import CaptureCheck
 from .interpreter import Policy
-from .verdict import HALF_ROUNDOFFS, Noise, Ratios, judge_kind, unit_roundoff
+from .verdict import Noise, Ratios, Rule, judge_kind, unit_roundoff
 
 __all__ = ["RoundingCheck", "count_mismatches", "overflow_is_genuine", "policies"]
 
@@ -33,9 +33,8 @@ _SPACINGS = 0.5
 _KEYS = 2
 
 # How many times farther than the estimate a sound lowering may be. On the models of
-# docs/precision.md sound ones reach PEAK and RMS ratios far below; broken ones are far above.
-PEAK_LIMIT = 3.0
-RMS_LIMIT = 2.0
+# docs/precision.md sound ones are far below and broken ones far above.
+RULE = Rule(peak=3.0, rms=2.0, roundoffs=0.5)
 
 # Indices are looked for where they are unstable with this many times the noise. A share of those
 # that stay put may still differ, because random directions do not find every near tie.
@@ -86,10 +85,10 @@ class RoundingCheck:
                 [noise for _, noise, _ in entries],
                 [e for *_, e in entries],
                 self._dtype,
-                roundoffs=HALF_ROUNDOFFS,
+                rule=RULE,
             )
             for (case, *_), (ratios, _) in zip(entries, judged, strict=True):
-                severity = max(ratios.peak / PEAK_LIMIT, ratios.rms / RMS_LIMIT)
+                severity = ratios.severity
                 if severity > max(1.0, self._worst.severity):
                     self._fail(_far(output, ratios), output, case, severity)
                 elif severity > self._worst.severity:
@@ -111,7 +110,7 @@ class RoundingCheck:
 def _far(output: str, ratios: Ratios) -> str:
     return (
         f"{output} is {ratios.peak:.3g} times the estimate off at its worst element "
-        f"(limit {PEAK_LIMIT:g}), {ratios.rms:.3g} on average (limit {RMS_LIMIT:g})"
+        f"(limit {RULE.peak:g}), {ratios.rms:.3g} on average (limit {RULE.rms:g})"
     )
 
 

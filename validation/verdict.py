@@ -23,15 +23,16 @@ from .compare import Errors, Signal, pool_errors, pool_signals
 
 __all__ = [
     "EXTREME_KINDS",
-    "HALF_ROUNDOFFS",
+    "FULL_RULE",
+    "HALF_RULE",
     "PEAK_LIMIT",
     "POOLED_BELOW",
     "RMS_LIMIT",
-    "ROUNDOFFS",
     "TOLERANCE",
     "Floor",
     "Noise",
     "Ratios",
+    "Rule",
     "Verdict",
     "case_floor",
     "judge_kind",
@@ -58,8 +59,10 @@ POOLED_BELOW = 4
 # The floor is never below two units of roundoff: a runtime may round once more than eager did.
 ROUNDOFFS = 2.0
 
-# The floor of a half-precision graph holds all its roundings already (its operators compute in
-# half), so it needs less: half a spacing is the most that one more rounding does.
+# A half-precision graph's floor holds its roundings already, so half a spacing suffices, the most
+# that one more rounding does; docs/precision.md tells how far correct artifacts are from it.
+HALF_PEAK_LIMIT = 3.0
+HALF_RMS_LIMIT = 2.0
 HALF_ROUNDOFFS = 0.5
 
 # Spacing of the numbers just above 1, by output dtype.
@@ -96,6 +99,19 @@ TOLERANCE = {
 
 
 @dataclass(frozen=True)
+class Rule:
+    """How many floors an artifact may be off (`peak`, `rms`), and the least floor in spacings."""
+
+    peak: float
+    rms: float
+    roundoffs: float
+
+
+FULL_RULE = Rule(PEAK_LIMIT, RMS_LIMIT, ROUNDOFFS)
+HALF_RULE = Rule(HALF_PEAK_LIMIT, HALF_RMS_LIMIT, HALF_ROUNDOFFS)
+
+
+@dataclass(frozen=True)
 class Floor:
     """Noise allowed for one output, as a multiple of RMS(T): `peak` for P, `rms` for M."""
 
@@ -113,19 +129,20 @@ class Noise:
 
 @dataclass(frozen=True)
 class Ratios:
-    """How many floors away from the truth: compare with PEAK_LIMIT and RMS_LIMIT."""
+    """How many floors away from the truth: compare with the rule's limits."""
 
     peak: float
     rms: float
+    rule: Rule = FULL_RULE
 
     @property
     def within(self) -> bool:
-        return self.peak <= PEAK_LIMIT and self.rms <= RMS_LIMIT
+        return self.peak <= self.rule.peak and self.rms <= self.rule.rms
 
     @property
     def severity(self) -> float:
         """Larger of the two ratios, each as a share of its limit; above 1 fails."""
-        return max(self.peak / PEAK_LIMIT, self.rms / RMS_LIMIT)
+        return max(self.peak / self.rule.peak, self.rms / self.rule.rms)
 
 
 def unit_roundoff(dtype: str) -> float:
@@ -179,7 +196,7 @@ def judge_kind(
     dtype: str,
     *,
     tolerance: bool = False,
-    roundoffs: float = ROUNDOFFS,
+    rule: Rule = FULL_RULE,
 ) -> list[tuple[Ratios, Floor]]:
     """Judge one output over all cases of one kind.
 
@@ -187,7 +204,7 @@ def judge_kind(
         noise: per case, what the model's own arithmetic does.
         errors: per case, those of the evaluation being judged.
         dtype: the output's, or the half type that the graph computes in.
-        roundoffs: the least floor, in spacings of `dtype`.
+        rule: the limits and the least floor.
         tolerance: there is no measured floor; use the fixed tolerance.
 
     Returns:
@@ -197,12 +214,12 @@ def judge_kind(
     if tolerance:
         floors = [tolerance_floor(n.signal, dtype) for n in noise]
     elif all(n.signal.count < POOLED_BELOW for n in noise):
-        floor = pooled_floor(noise, dtype, roundoffs)
-        return [(_ratios(pool_errors(errors), floor), floor)] * len(noise)
+        floor = pooled_floor(noise, dtype, rule.roundoffs)
+        return [(_ratios(pool_errors(errors), floor, rule), floor)] * len(noise)
     else:
         kind = kind_floor(noise)
-        floors = [case_floor(kind, n, dtype, roundoffs) for n in noise]
-    return [(_ratios(e, floor), floor) for e, floor in zip(errors, floors, strict=True)]
+        floors = [case_floor(kind, n, dtype, rule.roundoffs) for n in noise]
+    return [(_ratios(e, floor, rule), floor) for e, floor in zip(errors, floors, strict=True)]
 
 
 def signal_sizes(noise: Sequence[Noise]) -> list[float]:
@@ -212,8 +229,8 @@ def signal_sizes(noise: Sequence[Noise]) -> list[float]:
     return [n.signal.rms for n in noise]
 
 
-def _ratios(errors: Errors, floor: Floor) -> Ratios:
-    return Ratios(errors.peak / floor.peak, errors.rms / floor.rms)
+def _ratios(errors: Errors, floor: Floor, rule: Rule) -> Ratios:
+    return Ratios(errors.peak / floor.peak, errors.rms / floor.rms, rule)
 
 
 def over_cases(verdicts: Sequence[tuple[str, Verdict]]) -> Verdict:

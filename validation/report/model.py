@@ -11,7 +11,7 @@ from typing import Any
 
 from ...targets.base import Evidence
 from ..expected import CaptureCheck
-from ..verdict import PEAK_LIMIT, RMS_LIMIT, Floor, Verdict
+from ..verdict import FULL_RULE, Floor, Rule, Verdict
 
 __all__ = ["SCHEMA", "CaseReport", "OutputReport", "Report"]
 
@@ -22,7 +22,7 @@ SCHEMA = 1
 class OutputReport:
     """One output over all cases.
 
-    `peak_ratio` and `rms_ratio` are in floors (limits PEAK_LIMIT, RMS_LIMIT), the
+    `peak_ratio` and `rms_ratio` are in floors (limits: the report's rule), the
     largest of all cases; None for integers and booleans and where nothing could
     be compared. `max_abs` and `max_rel` are the largest distances from the truth
     in `worst_case`, and `floor` is its absolute floor. `mismatches` counts integers and booleans
@@ -105,6 +105,7 @@ class Report:
     cases: tuple[CaseReport, ...] = ()
     capture: CaptureCheck = field(default_factory=CaptureCheck)
     notes: tuple[str, ...] = ()
+    rule: Rule = FULL_RULE
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document; numbers that JSON lacks are the strings "Infinity" and "NaN"."""
@@ -113,7 +114,7 @@ class Report:
             "verdict": self.verdict,
             "reason": self.reason,
             "method": self.method,
-            "limits": {"peak": PEAK_LIMIT, "rms": RMS_LIMIT},
+            "limits": {"peak": self.rule.peak, "rms": self.rule.rms},
             "evidence": self.evidence.to_json(),
             "outputs": [output.to_json() for output in self.outputs],
             "cases": [case.to_json() for case in self.cases],

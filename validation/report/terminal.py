@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..verdict import PEAK_LIMIT, RMS_LIMIT, Verdict
+from ..verdict import Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,8 +31,8 @@ def render(report: Report, console: Console) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("output", overflow="fold", ratio=2)
     table.add_column("type", overflow="fold")
-    table.add_column(f"peak<={PEAK_LIMIT:g}", justify="right", no_wrap=True)
-    table.add_column(f"rms<={RMS_LIMIT:g}", justify="right", no_wrap=True)
+    table.add_column(f"peak<={report.rule.peak:g}", justify="right", no_wrap=True)
+    table.add_column(f"rms<={report.rule.rms:g}", justify="right", no_wrap=True)
     table.add_column("max error", justify="right", no_wrap=True)
     table.add_column("worst case", overflow="fold", ratio=1)
     table.add_column("verdict", no_wrap=True)
