@@ -9,14 +9,14 @@ then falls back to a retrace, or reports the operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node
 
 from .inplace import functionalize, is_mutating
 from .nodes import Editor
-from .rules import ALWAYS, CHECKS, RULES
+from .rules import ALWAYS, CHECKS, RULES, Rule
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -27,13 +27,15 @@ Supported = Callable[[Node], bool]
 """Whether the target can take a node as it is."""
 
 
-def legalize(program: ExportedProgram, supported: Supported) -> bool:
+def legalize(
+    program: ExportedProgram, supported: Supported, rules: Mapping[Any, Rule] = RULES
+) -> bool:
     """Rewrite `program`'s graph in place; pass a copy (`Graph.copy_program()`).
 
     First in-place operators on intermediate values become functional ones where
     nothing else reads what they wrote to; then operators that do nothing at
     inference go; then every node that `supported` denies is rewritten if a rule
-    knows how.
+    knows how; `rules` are the ones known here unless a target brings its own.
 
     Returns:
         True if no mutating operator remains. Otherwise only the first step was
@@ -47,20 +49,20 @@ def legalize(program: ExportedProgram, supported: Supported) -> bool:
     if functional:
         editor = Editor(graph)
         for node in calls:
-            _rewrite(editor, node, supported)
+            _rewrite(editor, node, supported, rules)
         graph.eliminate_dead_code()
     program.graph_module.recompile()
     return functional
 
 
-def _rewrite(editor: Editor, node: Node, supported: Supported) -> None:
+def _rewrite(editor: Editor, node: Node, supported: Supported, rules: Mapping[Any, Rule]) -> None:
     target: Any = node.target
     if target in CHECKS:
         node.graph.erase_node(node)
         return
     rule = ALWAYS.get(target)
     if rule is None and not supported(node):
-        rule = RULES.get(target)
+        rule = rules.get(target)
     value = rule(editor, node) if rule is not None else None
     if value is not None:
         editor.replace(node, value)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...exporter.graph import Graph
 from ..unsupported import cannot_express
 from .kernels import lacking
-from .prepare import edge_config, lowering_errors, prepared, require_border
+from .prepare import edge_config, lowering_errors, partitioners, prepared, require_border
 from .pte import SIGNATURE_METHOD
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ def to_executorch(graph: Graph, backend: str) -> ExecutorchProgramManager:
         ConversionError: an operator has no kernel, or a dim has no upper bound.
     """
     require_border(graph)
-    program = prepared(graph)
+    program = prepared(graph, backend)
     with lowering_errors():
         from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 
         edge = to_edge_transform_and_lower(
             program,
-            partitioner=_partitioners(backend),
+            partitioner=partitioners(backend) or None,
             compile_config=edge_config(),
             constant_methods={SIGNATURE_METHOD: signature_text(graph)},
         )
@@ -44,11 +44,3 @@ def signature_text(graph: Graph) -> str:
     border = {"inputs": graph.inputs, "outputs": graph.outputs}
     document = {kind: [spec.to_json() for spec in specs] for kind, specs in border.items()}
     return json.dumps(document, separators=(",", ":"), sort_keys=True)
-
-
-def _partitioners(backend: str) -> list[Any] | None:
-    if backend == "portable":
-        return None
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-
-    return [XnnpackPartitioner()]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-__all__ = ["Malformed", "Table", "root"]
+__all__ = ["MalformedError", "Table", "root"]
 
 
-class Malformed(ValueError):
+class MalformedError(ValueError):
     """The data is no flatbuffer of the expected form."""
 
 
@@ -70,7 +70,7 @@ class Table:
         start = self._follow(at) + 4
         end = start + int(_read(self._data, "<I", start - 4)) * width
         if end > len(self._data):
-            raise Malformed("a vector runs past the end")
+            raise MalformedError("a vector runs past the end")
         return range(start, end, width)
 
 
@@ -78,12 +78,12 @@ def root(data: memoryview) -> Table:
     """The outermost table.
 
     Raises:
-        Malformed: here, and by any method of a table, where the data does not hold together.
+        MalformedError: here, and by any method of a table, where the data does not hold together.
     """
     return Table(data, int(_read(data, "<I", 0)))
 
 
 def _read(data: memoryview, kind: str, position: int) -> Any:
     if position < 0 or position + struct.calcsize(kind) > len(data):
-        raise Malformed("an offset points outside the data")
+        raise MalformedError("an offset points outside the data")
     return struct.unpack_from(kind, data, position)[0]

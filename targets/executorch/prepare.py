@@ -17,43 +17,70 @@ from ...exporter.legalize import legalize
 from ...exporter.quiet import quiet_loggers
 from ..base import Unsupported
 from .kernels import has_kernel, lacking
+from .rules import accurate_rules
 
 if TYPE_CHECKING:
     from executorch.exir import EdgeCompileConfig
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["edge_config", "find_unsupported", "lowering_errors", "prepared", "require_border"]
+__all__ = [
+    "edge_config",
+    "find_unsupported",
+    "lowering_errors",
+    "partitioners",
+    "prepared",
+    "require_border",
+]
 
 
-def prepared(graph: Graph) -> ExportedProgram:
-    """A flat copy of the graph's program, legalised."""
+def prepared(graph: Graph, backend: str) -> ExportedProgram:
+    """A flat program of core ATen operators (and those that the backend wants whole), made exact.
+
+    Raises:
+        ConversionError: torch cannot decompose it.
+    """
     program = flat_program(graph)
-
-    def supported(node: Node) -> bool:
-        return has_kernel(node.target)
-
-    legalize(program, supported)
+    _legalize(program)
+    with lowering_errors():
+        program = program.run_decompositions(_decompositions(program, backend))
+    _legalize(program)
+    legalize(program, _never, accurate_rules(backend))
     refresh_outputs(program)
-    if table := _further_decompositions(program):
-        with lowering_errors():
-            program = program.run_decompositions(table)
-        legalize(program, supported)
-        refresh_outputs(program)
     return program
 
 
-def _further_decompositions(program: ExportedProgram) -> dict[Any, Any]:
-    """torch's decompositions of what neither has a kernel nor is decomposed by the lowering."""
+def partitioners(backend: str) -> list[Any]:
+    """What takes parts of the program out for a backend."""
+    if backend == "portable":
+        return []
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    return [XnnpackPartitioner()]
+
+
+def _legalize(program: ExportedProgram) -> None:
+    legalize(program, lambda node: has_kernel(node.target))
+    refresh_outputs(program)
+
+
+def _never(_: Node) -> bool:
+    return False
+
+
+def _decompositions(program: ExportedProgram, backend: str) -> dict[Any, Any]:
+    """torch's decompositions to core ATen, and of all else that has no kernel."""
     usual = torch.export.default_decompositions()
-    known: dict[Any, Any] = torch._decomp.decomposition_table
-    wanted = {}
+    table = dict(usual.items())
     for node in program.graph.nodes:
-        target = node.target
-        if node.op == "call_function" and target in known and target not in usual:
-            if not has_kernel(target):
-                wanted[target] = known[target]
-    return wanted
+        target: Any = node.target
+        known = torch._decomp.decomposition_table.get(target)
+        if node.op == "call_function" and known is not None and not has_kernel(target):
+            table.setdefault(target, known)
+    for partitioner in partitioners(backend):
+        for target in partitioner.ops_to_not_decompose(program)[0]:
+            table.pop(target, None)
+    return table
 
 
 def edge_config() -> EdgeCompileConfig:
@@ -66,7 +93,7 @@ def edge_config() -> EdgeCompileConfig:
 def find_unsupported(graph: Graph) -> list[Unsupported]:
     """Operators without a portable kernel, after rewrites and decompositions."""
     require_border(graph)
-    program = prepared(graph)
+    program = prepared(graph, "portable")
     with lowering_errors():
         from executorch.exir import to_edge_transform_and_lower
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .flatbuffer import Malformed, Table, root
+from .flatbuffer import MalformedError, Table, root
 
 __all__ = ["METHOD", "SIGNATURE_METHOD", "BorderTensor", "PteFile", "read_pte"]
 
@@ -64,14 +64,14 @@ def read_pte(path: Path) -> PteFile:
     """Read and check the structure of a file.
 
     Raises:
-        Malformed: it is no `.pte` file, or a damaged one.
+        MalformedError: it is no `.pte` file, or a damaged one.
         OSError: it cannot be read.
     """
     import mmap
 
     with path.open("rb") as file:
         if path.stat().st_size < 16:
-            raise Malformed("it is too short")
+            raise MalformedError("it is too short")
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return _Reader(memoryview(mapped)).read()
 
@@ -79,23 +79,23 @@ def read_pte(path: Path) -> PteFile:
 class _Reader:
     def __init__(self, data: memoryview) -> None:
         if bytes(data[4:6]) != b"ET":
-            raise Malformed("it does not begin like one")
+            raise MalformedError("it does not begin like one")
         self._data = data
         self._base: int | None = None
         size = len(data)
         if bytes(data[8:12]) == b"eh00":
             if len(data) < 40:
-                raise Malformed("its header is cut off")
+                raise MalformedError("its header is cut off")
             size, self._base, content = struct.unpack_from("<QQQ", data, 16)
             if size > len(data) or self._base + content > len(data):
-                raise Malformed("it is truncated")
+                raise MalformedError("it is truncated")
         self._program = root(data[:size])
 
     def read(self) -> PteFile:
         segments = [self._segment(segment) for segment in self._program.tables(4)]
         plans = {plan.text(0): plan for plan in self._program.tables(1)}
         if METHOD not in plans:
-            raise Malformed(f"it has no method called {METHOD}")
+            raise MalformedError(f"it has no method called {METHOD}")
         plan = plans[METHOD]
         values = plan.tables(2)
         operators = [".".join(filter(None, (o.text(0), o.text(1)))) for o in plan.tables(6)]
@@ -123,18 +123,21 @@ class _Reader:
         )
 
     def _segment(self, segment: Table) -> memoryview:
+        size = segment.number(1, "<Q")
+        if size == 0:
+            return self._data[:0]
         if self._base is None:
-            raise Malformed("it has segments and no header")
+            raise MalformedError("it has segments and no header")
         start = self._base + segment.number(0, "<Q")
-        end = start + segment.number(1, "<Q")
+        end = start + size
         if end > len(self._data):
-            raise Malformed("a segment is cut off")
+            raise MalformedError("a segment is cut off")
         return self._data[start:end]
 
     def _blob(self, delegate: Table, segments: list[memoryview]) -> memoryview:
         reference = delegate.table(1)
         if reference is None:
-            raise Malformed("a delegate has no data")
+            raise MalformedError("a delegate has no data")
         index = reference.number(1, "<I")
         if reference.number(0, "<b") == 1:
             return _item(segments, index)
@@ -146,7 +149,7 @@ def _border(values: list[Table], indices: Iterable[int]) -> Iterator[BorderTenso
         value = _item(values, index)
         tensor = value.table(1)
         if value.number(0, "<B") != _TENSOR or tensor is None:
-            raise Malformed("an input or output is no tensor")
+            raise MalformedError("an input or output is no tensor")
         code = tensor.number(0, "<b")
         yield BorderTensor(
             dtype=_DTYPES.get(code, f"scalar type {code}"),
@@ -177,7 +180,7 @@ def _xnn_nodes(blob: memoryview) -> tuple[int | None, set[str]]:
         return None, set()
     start, size = struct.unpack_from("<II", blob, 10)
     if start + size > len(blob):
-        raise Malformed("a part for XNNPACK is cut off")
+        raise MalformedError("a part for XNNPACK is cut off")
     graph = root(blob[start : start + size])
     dtypes = set()
     for value in graph.tables(2):
@@ -195,5 +198,5 @@ _Item = TypeVar("_Item")
 
 def _item(items: Sequence[_Item], index: int) -> _Item:
     if not 0 <= index < len(items):
-        raise Malformed("an index points at nothing")
+        raise MalformedError("an index points at nothing")
     return items[index]

@@ -16,7 +16,7 @@ from ...exporter.signature import Dim, TensorSpec
 from ..base import Evidence, Signature
 from ..feed import checked_feed
 from ..packages import installed_version
-from .flatbuffer import Malformed
+from .flatbuffer import MalformedError
 from .native_log import native_log
 from .pte import METHOD, BorderTensor, PteFile, read_pte
 
@@ -128,7 +128,7 @@ def _read(path: Path) -> PteFile:
         raise InputFileError(f"{path} is empty", hint="export the model again")
     try:
         return read_pte(path)
-    except Malformed as error:
+    except MalformedError as error:
         raise InputFileError(
             f"{path} is not an ExecuTorch program that loads: {error}",
             hint="the file may be truncated or of another kind; export the model again",
