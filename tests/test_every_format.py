@@ -1,4 +1,4 @@
-"""Trained checkpoints and the usual kinds of network pass on every format, executed, at fp32 and fp16.
+"""Trained checkpoints and the usual networks pass on every format, executed, at fp32 and fp16.
 
 One export makes all formats, as a user would: the model is captured once. The batch
 is dynamic where the format can hold that; LiteRT files hold fixed sizes.
@@ -13,7 +13,6 @@ from typing import Any
 
 import isomorph
 import pytest
-import torch
 from isomorph.targets import registry
 from isomorph.targets.conformance.models import MODELS
 
