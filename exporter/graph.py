@@ -183,6 +183,8 @@ def node_origin(node: torch.fx.Node, root: Path | None = None) -> Origin:
         if line.startswith('File "'):
             file, _, rest = line[len('File "') :].partition('", line ')
             frames.append((Path(file), rest.partition(",")[0]))
+    # torch traces some sub-graphs (torch.cond) through source of its own, called <eval_...>.
+    frames = [frame for frame in frames if not str(frame[0]).startswith("<")]
     own = [frame for frame in frames if "site-packages" not in frame[0].parts]
     if not frames:
         return Origin(module, "")

@@ -153,6 +153,8 @@ class Target(Protocol):
     `suffix` is the artifact's file suffix, `extra` the pip extra that brings its
     packages, `options_type` a frozen dataclass whose fields are the `--set` keys.
     `precisions` are those of `--precision` that the format can hold, "fp32" first.
+    A target whose `open` runs native code from the file has `native_code = True`; callers that
+    did not write the file themselves ask the user for trust (`--trust`) before they open it.
     """
 
     name: str

@@ -86,10 +86,11 @@ def validate(
         against: a checkpoint's path, or a module.
         model: as for `export`, and so are args, kwargs, inputs, dynamic, data, trust, allow.
         device: where to run the artifact.
+        trust: also lets an artifact that is native code run; see `load`.
         progress: told about stages; silent by default.
 
     Raises:
-        InputFileError: the artifact or the checkpoint cannot be read.
+        InputFileError: the artifact or the checkpoint cannot be read, or is not trusted.
         UsageError: the request does not fit the model.
         ConversionError: the model cannot be captured.
         MissingRequirementError: the runtime or the device is not there.
@@ -97,6 +98,7 @@ def validate(
     progress = progress or Silent()
     path = Path(artifact)
     target, manifest, notes = _identify(path)
+    _demand_trust(target, path, trust)
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
     with in_eval_mode(against):
         source = open_source(against, _fill(request, manifest), progress, hashed=False)
@@ -121,16 +123,35 @@ def validate(
     return replace(report, notes=tuple(dict.fromkeys((*notes, *report.notes))))
 
 
-def load(artifact: str | Path, device: str = "cpu") -> Session:
+def load(artifact: str | Path, device: str = "cpu", *, trust: bool = False) -> Session:
     """Open an artifact with the runtime of its format; close it, or use it as a context manager.
 
+    Args:
+        trust: let a format that is native code (AOTInductor) run what is in the file.
+
     Raises:
-        InputFileError: it is missing or unreadable.
+        InputFileError: it is missing or unreadable, or is native code and not trusted.
         MissingRequirementError: the runtime or the device is not there.
     """
     path = Path(artifact)
     target, manifest, _ = _identify(path)
+    _demand_trust(target, path, trust)
     return target.open(path, device, _signature(manifest))
+
+
+def _demand_trust(target: Target, path: Path, trust: bool) -> None:
+    """Opening a file of a format whose target says `native_code` runs what is in it.
+
+    Raises:
+        InputFileError: the user did not say that the file is to be trusted.
+    """
+    if trust or not getattr(target, "native_code", False):
+        return
+    raise InputFileError(
+        f"{path} holds compiled native code ({target.name}), which can do anything that you can "
+        "do, and which opening it would run",
+        hint="if you trust whoever made the file, open it with --trust (trust=True)",
+    )
 
 
 def _signature(manifest: Manifest | None) -> Signature | None:

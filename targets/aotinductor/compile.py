@@ -100,7 +100,6 @@ def _settings(graph: Graph, options: AotInductorOptions, command: str) -> dict[s
         "aot_inductor.compile_wrapper_opt_level": "O0",  # calls kernels; computes nothing itself
         "aot_inductor.enable_line_tables": False,
         "compile_threads": 1,
-        "force_disable_caches": True,
         "max_autotune": options.max_autotune,
         "cpp.cxx": (command,),
         # Else the number of threads here would be that of every machine the package runs on.
@@ -139,14 +138,14 @@ def _package(files: list[str], path: Path) -> None:
 @contextmanager
 def _private_folder(compiler: str) -> Iterator[str]:
     """Inductor's cache in a folder that is removed; yields the command that compiles there."""
-    from torch._inductor.utils import clear_caches
-
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="isomorph-")))
         variables = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder / "triton"}
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update({name: str(value) for name, value in variables.items()})
         stack.callback(_restore, before)
+        with quiet_loggers("torch.utils.cpp_extension"):
+            from torch._inductor.utils import clear_caches  # importing it makes the folder
         clear_caches()
         stack.callback(clear_caches)
         yield str(_wrapped_compiler(compiler, folder))
