@@ -153,7 +153,11 @@ class _Lowering:
         kept = any(n in self._kept for n in floats) or self._is_upcast(node)
         exact = all(n in self._exact for n in floats)
         unfit = name in _WITH_NUMBERS and any(map(self._is_unfit, _numbers(node)))
-        huge = any(n in self._huge for n in floats) or any(map(self._is_too_large, _numbers(node)))
+        # A large factor makes a sentinel of a mask and large numbers of an activation.
+        written = exact or name not in ("mul", "div")
+        huge = any(n in self._huge for n in floats) or (
+            written and any(map(self._is_too_large, _numbers(node)))
+        )
         settled = all(n in self._kept | self._exact for n in floats)
         may = self._holds_float32_only(node, floats)
         if name in PRODUCTS:

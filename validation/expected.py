@@ -30,7 +30,7 @@ class Expected:
     codes: eager's `nonfinite_codes`, None where all its values are finite.
     intrinsic: eager is not finite exactly where the truth is not either.
     unstable: for integers and booleans, which elements change under noise.
-    overflows: the half-precision graph is not finite where the truth is.
+    doubt: why no artifact earns a pass here, such as that half precision overflows; else empty.
     """
 
     dtype: str
@@ -40,7 +40,7 @@ class Expected:
     codes: NDArray[np.int8] | None = None
     intrinsic: bool = True
     unstable: NDArray[np.bool_] | None = None
-    overflows: bool = False
+    doubt: str = ""
 
     @property
     def is_discrete(self) -> bool:

@@ -181,9 +181,9 @@ def pooled_floor(noise: Sequence[Noise], dtype: str, roundoffs: float = ROUNDOFF
     return case_floor(Floor(0.0, 0.0), Noise(signal, tuple(pooled)), dtype, roundoffs)
 
 
-def tolerance_floor(signal: Signal, dtype: str) -> Floor:
+def tolerance_floor(signal: Signal, dtype: str, rule: Rule = FULL_RULE) -> Floor:
     """Absolute floor whose limits equal the fixed tolerance; for where float64 is impossible."""
-    allowed = TOLERANCE.get(dtype, TOLERANCE["float32"]) / RMS_LIMIT
+    allowed = TOLERANCE.get(dtype, TOLERANCE["float32"]) / rule.rms
     return Floor(
         peak=max(allowed * max(signal.rms, signal.peak), _SMALLEST),
         rms=max(allowed * signal.rms, _SMALLEST),
@@ -212,7 +212,7 @@ def judge_kind(
         of fewer than POOLED_BELOW elements gets the same figures in every case.
     """
     if tolerance:
-        floors = [tolerance_floor(n.signal, dtype) for n in noise]
+        floors = [tolerance_floor(n.signal, dtype, rule) for n in noise]
     elif all(n.signal.count < POOLED_BELOW for n in noise):
         floor = pooled_floor(noise, dtype, rule.roundoffs)
         return [(_ratios(pool_errors(errors), floor, rule), floor)] * len(noise)
