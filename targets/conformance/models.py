@@ -163,7 +163,7 @@ class Integers(nn.Module):
     """Results beyond 32 bits from int64 inputs."""
 
     def forward(self, ids: Tensor) -> dict[str, Tensor]:
-        return {"wide": ids * 3_000_000_001 + 1, "sum": ids + 1}
+        return {"wide": ids * 3_000_000_001 + 1, "next": ids[1:] + 1}
 
 
 class Sizes(nn.Module):
