@@ -130,7 +130,7 @@ def _installed() -> dict[str, EntryPoint]:
     return {point.name: point for point in reversed(_points())}
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     text = (str(error).splitlines() or [""])[0]
     return text if isinstance(error, ImportError) else f"{type(error).__name__}: {text}"
 

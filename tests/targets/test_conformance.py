@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from isomorph.targets import registry
 from isomorph.targets.conformance import TargetConformance
 
+# What a format cannot do, as its page in docs/ says too.
+LIMITS: dict[str, dict[str, Any]] = {
+    "onnx": {"unrun": {"bf16": "ONNX Runtime has no bfloat16 kernels for a CPU"}},
+}
 
-class TestOnnx(TargetConformance):
-    target = "onnx"
-    unrun = {"bf16": "ONNX Runtime has no bfloat16 kernels for a CPU"}  # noqa: RUF012
+# One class for each format, so that one that is added is tried without a word here.
+for _name in registry.names():
+    _class = f"Test{_name.title()}"
+    globals()[_class] = type(
+        _class,
+        (TargetConformance,),
+        {"target": _name, "__module__": __name__, **LIMITS.get(_name, {})},
+    )
