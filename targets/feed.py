@@ -19,6 +19,8 @@ def checked_feed(
 ) -> dict[str, NDArray[Any]]:
     """Contiguous arrays in the order of `specs`, after names, dtypes and shapes were compared.
 
+    Where a spec says bfloat16 the array is float32, as `Session` has it.
+
     Raises:
         UsageError: an input is missing, unknown, or of another dtype or shape.
     """
@@ -40,18 +42,22 @@ def checked_feed(
 
 
 def _match(spec: TensorSpec, array: NDArray[Any], sizes: dict[str, int]) -> None:
-    if str(array.dtype) != spec.dtype:
-        raise UsageError(f"input {spec.name} is {array.dtype} where the model takes {spec.dtype}")
+    wanted = "float32" if spec.dtype == "bfloat16" else spec.dtype
+    if str(array.dtype) != wanted:
+        raise UsageError(
+            f"input {spec.name} is {array.dtype} where the model takes {spec.dtype}"
+            + (", given as float32" if wanted != spec.dtype else "")
+        )
     if len(array.shape) != len(spec.shape):
         raise _shape_error(spec, array)
-    for size, wanted in zip(array.shape, spec.shape, strict=True):
-        if isinstance(wanted, Dim):
-            if sizes.setdefault(wanted.name, size) != size:
+    for size, expected in zip(array.shape, spec.shape, strict=True):
+        if isinstance(expected, Dim):
+            if sizes.setdefault(expected.name, size) != size:
                 raise UsageError(
-                    f"input {spec.name} has {wanted.name}={size} where another input has "
-                    f"{sizes[wanted.name]}"
+                    f"input {spec.name} has {expected.name}={size} where another input has "
+                    f"{sizes[expected.name]}"
                 )
-        elif size != wanted:
+        elif size != expected:
             raise _shape_error(spec, array)
 
 

@@ -94,6 +94,7 @@ def judge(
     if session.evidence.kind == "built":
         return unverified(graph, session.evidence, "the artifact was written and not run")
     progress = progress or Silent()
+    declared = {spec.name: spec.dtype for spec in session.outputs}
     findings: list[_Finding] = []
     first: Arrays | None = None
     with progress.stage("parity", len(reference.cases)) as step:
@@ -104,7 +105,15 @@ def judge(
             shown = replace(case, name=f"{case.name} {repeated}") if repeated else case
             expected = reference.expected[case.name]
             findings += [
-                _observe(spec, shown, expected[spec.name], outputs, problem, reference)
+                _observe(
+                    spec,
+                    shown,
+                    expected[spec.name],
+                    outputs,
+                    problem,
+                    reference,
+                    declared.get(spec.name),
+                )
                 for spec in graph.outputs
             ]
             first = outputs if first is None else first
@@ -125,7 +134,7 @@ def _schedule(cases: Sequence[Case]) -> Iterator[tuple[Case, str]]:
 
 def _run(session: Session, case: Case) -> tuple[Arrays | None, str]:
     """Outputs of the session, or why there are none."""
-    arrays = {name: to_numpy(value) for name, value in case.inputs.items()}
+    arrays = {name: _as_given(to_numpy(value)) for name, value in case.inputs.items()}
     try:
         return session.run(arrays), ""
     except MissingRequirementError:
@@ -133,6 +142,11 @@ def _run(session: Session, case: Case) -> tuple[Arrays | None, str]:
     except Exception as error:  # noqa: BLE001 - a runtime may raise anything
         message = (str(error).splitlines() or [""])[0]
         return None, f"the artifact raises {type(error).__name__}: {message}"
+
+
+def _as_given(array: NDArray[Any]) -> NDArray[Any]:
+    """bfloat16 goes into a session as float32, see `Session`."""
+    return array.astype(np.float32) if dtype_name(array) == "bfloat16" else array
 
 
 def _identical(outputs: Arrays, first: Arrays | None) -> bool:
@@ -155,8 +169,13 @@ def _observe(
     outputs: Arrays | None,
     problem: str,
     reference: Reference,
+    declared: str | None,
 ) -> _Finding:
-    """Compare one output of one run; float errors are measured here and judged later."""
+    """Compare one output of one run; float errors are measured here and judged later.
+
+    `declared` is the dtype that the session says the output has: an array of bfloat16
+    values is float32 and does not tell.
+    """
 
     def fail(reason: str, mismatches: int = 0) -> _Finding:
         return _Finding(case, spec.name, "fail", reason, mismatches=mismatches)
@@ -166,8 +185,11 @@ def _observe(
     value = outputs.get(spec.name)
     if value is None:
         return fail(f"missing; the artifact returns {', '.join(outputs) or 'nothing'}")
-    if dtype_name(value) != spec.dtype:
-        return fail(f"dtype is {dtype_name(value)}, not {spec.dtype}")
+    dtype = dtype_name(value)
+    if declared == "bfloat16" and dtype == "float32":
+        dtype = declared
+    if dtype != spec.dtype:
+        return fail(f"dtype is {dtype}, not {spec.dtype}")
     if value.shape != expected.shape:
         return fail(f"shape is {list(value.shape)}, not {list(expected.shape)}")
     if not value.size:

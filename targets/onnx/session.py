@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,7 @@ from ...errors import (
 )
 from ...exporter.signature import Dim, TensorSpec
 from ..base import Evidence
+from ..bfloat16 import from_bits, to_bits
 from ..feed import checked_feed
 
 if TYPE_CHECKING:
@@ -33,6 +36,9 @@ _REMEDY = {
 # Above this many bytes ONNX Runtime's repacked copies of the weights are switched off: they
 # would double the memory, and the kernels compute the same products from the mapped file.
 _PREPACK_LIMIT = 1_000_000_000
+
+# onnx.TensorProto.BFLOAT16; running a file needs no onnx package.
+_BFLOAT16 = 16
 
 _DTYPES = {
     "float": "float32",
@@ -62,7 +68,8 @@ class OnnxSession:
         self.path = path
         self.optimized = optimized
         self._device = _known_device(device)
-        self._session: Any = _open(path, self._device, optimized)
+        self._session: Any
+        self._session, self._halves = _open(path, self._device, optimized)
         border = (self._session.get_inputs(), self._session.get_outputs())
         for kind, arguments in zip(("input", "output"), border, strict=True):
             _require_tensors(path, kind, arguments)
@@ -81,13 +88,21 @@ class OnnxSession:
         feed = checked_feed(inputs, self.inputs)
         names = [spec.name for spec in self.outputs]
         try:
-            values = self._session.run(names, feed)
+            values = self._compute(names, feed)
         except Exception as error:
             raise ConversionError(
                 f"ONNX Runtime failed while running {self.path.name}: {_first_line(error)}",
                 hint="check that the sizes of the inputs are ones the model accepts",
             ) from error
         return dict(zip(names, values, strict=True))
+
+    def _compute(self, names: list[str], feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """Run; bfloat16 goes in and out by its bits, since numpy has no such dtype."""
+        if all(spec.dtype != "bfloat16" for spec in (*self.inputs, *self.outputs)):
+            values: list[NDArray[Any]] = self._session.run(names, feed)
+            return values
+        given = {spec.name: _ort_value(feed[spec.name], spec.dtype) for spec in self.inputs}
+        return [_array(value) for value in self._session.run_with_ort_values(names, given)]
 
     def close(self) -> None:
         """Release the model's memory."""
@@ -113,6 +128,8 @@ class OnnxSession:
         }
         if _weighs_more_than(self.path, _PREPACK_LIMIT):
             details["prepacking"] = False
+        if self._halves is not None:
+            details["half operators"] = self._halves
         return Evidence(
             kind="executed",
             runtime="onnxruntime",
@@ -132,7 +149,8 @@ def _known_device(device: str) -> str:
     return kind
 
 
-def _open(path: Path, device: str, optimized: bool) -> Any:
+def _open(path: Path, device: str, optimized: bool) -> tuple[Any, str | None]:
+    """A session, and how it computes half-precision operators (None: there are none)."""
     if importlib.util.find_spec("onnxruntime") is None:
         raise MissingRequirementError(
             "running ONNX files needs onnxruntime, which is not installed", hint=_REMEDY[device]
@@ -147,10 +165,16 @@ def _open(path: Path, device: str, optimized: bool) -> Any:
         )
     _require_file(path)
     settings = _settings(path, optimized)
-    try:
-        session = onnxruntime.InferenceSession(str(path), settings, providers=[provider])
-    except Exception as error:
-        raise _load_error(path, error) from error
+    written = _written_halves(path)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        saved = Path(folder) / "optimized.onnx"
+        if written:
+            settings.optimized_model_filepath = str(saved)
+        try:
+            session = onnxruntime.InferenceSession(str(path), settings, providers=[provider])
+        except Exception as error:
+            raise _load_error(path, error) from error
+        halves = _told(written, saved)
     session.disable_fallback()
     ran = session.get_providers()[0]
     if ran != provider:
@@ -158,7 +182,60 @@ def _open(path: Path, device: str, optimized: bool) -> Any:
             f"ONNX Runtime was asked for {provider} and came up with {ran}",
             hint="check the GPU driver and that the CUDA libraries ONNX Runtime needs are found",
         )
-    return session
+    return session, halves
+
+
+def _written_halves(path: Path) -> dict[str, int] | None:
+    """Half-precision operators of a file by type; None where they cannot be read."""
+    if importlib.util.find_spec("onnx") is None or _weighs_more_than(path, _PREPACK_LIMIT):
+        return None
+    from .halves import half_operators
+
+    try:
+        return half_operators(path)
+    except Exception:  # noqa: BLE001 - a damaged file is ONNX Runtime's to refuse
+        return None
+
+
+def _holds_bfloat16(path: Path) -> bool:
+    if importlib.util.find_spec("onnx") is None:
+        return False
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    return any(tensor.data_type == _BFLOAT16 for tensor in model.graph.initializer)
+
+
+def _told(written: dict[str, int] | None, saved: Path) -> str | None:
+    if written is None:
+        return "unknown"
+    if not written:
+        return None
+    from .halves import describe, half_operators
+
+    return describe(written, half_operators(saved)) if saved.is_file() else "unknown"
+
+
+def _ort_value(array: NDArray[Any], dtype: str) -> Any:
+    import onnxruntime
+
+    if dtype != "bfloat16":
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(to_bits(array), _BFLOAT16)
+
+
+def _array(value: Any) -> NDArray[Any]:
+    """A result as an array; bfloat16 is read from memory, for which ONNX Runtime has no method."""
+    import numpy as np
+
+    if value.data_type() != "tensor(bfloat16)":
+        array: NDArray[Any] = value.numpy()
+        return array
+    shape = tuple(value.shape())
+    if 0 in shape:
+        return np.zeros(shape, np.float32)
+    address = ctypes.cast(value.data_ptr(), ctypes.POINTER(ctypes.c_uint16))
+    return from_bits(np.ctypeslib.as_array(address, shape=shape))
 
 
 def _settings(path: Path, optimized: bool) -> Any:
@@ -188,6 +265,12 @@ def _require_file(path: Path) -> None:
 
 def _load_error(path: Path, error: Exception) -> Exception:
     kind, text = type(error).__name__, _first_line(error)
+    if "bfloat16" in text or ("NOT_IMPLEMENTED" in text and _holds_bfloat16(path)):
+        return ConversionError(
+            f"ONNX Runtime cannot run the bfloat16 operators of {path.name} here: {text}",
+            hint="its CPU provider has next to none: use --precision fp16, or write bf16 with "
+            "--set opset=22 --no-validate for another runtime",
+        )
     if kind == "NotImplemented" or "NOT_IMPLEMENTED" in text:
         return ConversionError(
             f"ONNX Runtime has no implementation for a part of {path.name}: {text}",
