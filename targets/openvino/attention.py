@@ -1,14 +1,91 @@
-"""Attention in a form that OpenVINO's CPU plug-in computes rightly."""
+"""Attention in a form that OpenVINO's CPU plug-in computes rightly.
+
+The plug-in compiles matmul -> softmax -> matmul of rank 3 or 4 into one kernel ("snippets").
+OpenVINO 2026.4.1 gets it wrong in two cases (measured, see docs/openvino.md):
+
+- with static shapes, when the query, key and value are slices of one permuted tensor and the
+  number of tokens equals the number of heads: relative RMS error 0.02 to 0.3;
+- with a dynamic number of tokens, when a call has more than the calls before it and reaches 16:
+  relative RMS error above 3, garbage.
+
+The kernel does not take rank 5, so the product before the softmax is made with leading axes of
+size 1. The arithmetic is the same, the plug-in then runs matmul and softmax one by one, and
+whoever loads the file is safe, whatever the configuration.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import openvino
 
 __all__ = ["guard_attention"]
 
+_RANK = 5  # the kernel takes 3 and 4
 
-def guard_attention(model: openvino.Model) -> tuple[str, ...]:
-    return ()
+# What may stand between the product and the softmax in that kernel.
+_BETWEEN = {
+    *("Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "Power", "Select", "Clamp"),
+    *("Abs", "Exp", "Tanh", "Sigmoid", "Relu", "Negative", "Convert", "Reshape", "Squeeze"),
+    *("Unsqueeze", "Broadcast", "FakeQuantize", "Where"),
+}
+
+
+def guard_attention(model: openvino.Model) -> None:
+    """Rewrite, in place, every product that feeds a softmax and could meet the faults above."""
+    done: set[str] = set()
+    for node in model.get_ordered_ops():
+        if node.get_type_name() not in ("Softmax", "ReduceMax", "Exp"):
+            continue
+        for product in _products_before(node):
+            if product.get_friendly_name() not in done and _at_risk(product):
+                done.add(product.get_friendly_name())
+                _raise_rank(product)
+    if done:
+        model.validate_nodes_and_infer_types()
+
+
+def _products_before(softmax: Any) -> list[Any]:
+    """The matrix products that reach `softmax` through elementwise operators."""
+    found, waiting, seen = [], [softmax.input_value(0).get_node()], set()
+    while waiting:
+        node = waiting.pop()
+        kind = node.get_type_name()
+        if kind == "MatMul":
+            found.append(node)
+        elif kind in _BETWEEN and node.get_friendly_name() not in seen:
+            seen.add(node.get_friendly_name())
+            waiting += [value.get_node() for value in node.input_values()]
+    return found
+
+
+def _at_risk(product: Any) -> bool:
+    shape = product.get_output_partial_shape(0)
+    if shape.rank.is_dynamic or shape.rank.get_length() not in (3, 4):
+        return bool(shape.rank.is_dynamic)
+    *lead, queries, keys = shape
+    if queries.is_dynamic or keys.is_dynamic:
+        return True
+    tokens = {queries.get_length(), keys.get_length()}
+    # Heads may have been merged with the batch: then the number of heads is a divisor.
+    return any(size.is_dynamic or size.get_length() % n == 0 for size in lead for n in tokens)
+
+
+def _raise_rank(product: Any) -> None:
+    import numpy as np
+    from openvino import opset13 as ops
+
+    first, second = product.input_values()
+    rank = product.get_output_partial_shape(0).rank.get_length()
+    axes = ops.constant(np.arange(_RANK - rank, dtype=np.int64))
+    attributes = product.get_attributes()
+    raised = ops.matmul(
+        ops.unsqueeze(first, axes),
+        ops.unsqueeze(second, axes),
+        attributes["transpose_a"],
+        attributes["transpose_b"],
+    )
+    result = ops.squeeze(raised, axes)
+    for port in list(product.output(0).get_target_inputs()):
+        port.replace_source_output(result.output(0))

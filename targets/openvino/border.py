@@ -79,7 +79,7 @@ def border_model(model: openvino.Model, graph: Graph, places: list[int]) -> open
         value = _as_declared(source, spec)
         shared = place < 0 or place in taken or value.get_node().get_type_name() == "Constant"
         if shared and value is source:
-            value = ops.convert(value, OPENVINO_TYPES[spec.dtype]).output(0)
+            value = _copy(value)
         taken.add(place)
         value.get_tensor().set_names({name})
         result = ops.result(value)
@@ -105,6 +105,17 @@ def output_names(graph: Graph) -> list[str]:
         taken.add(name)
         names.append(name)
     return names
+
+
+def _copy(value: Any) -> Any:
+    """The same values in memory of their own.
+
+    A Convert to the same type or a Reshape would be optimised away, and the CPU plug-in then
+    returns the memory that an earlier call's input was in (seen with OpenVINO 2026.4.1).
+    """
+    from openvino import opset13 as ops
+
+    return ops.select(ops.equal(value, value), value, value).output(0)
 
 
 def _parameters(model: openvino.Model, graph: Graph) -> list[Any]:

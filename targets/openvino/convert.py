@@ -10,7 +10,7 @@ from ..unsupported import cannot_express
 from .attention import guard_attention
 from .border import border_model, input_shape, input_type, require_types
 from .prepare import frontend_errors, prepared
-from .registry import untranslated
+from .registry import failed_operators, untranslated
 
 if TYPE_CHECKING:
     import openvino
@@ -34,8 +34,23 @@ def to_openvino(graph: Graph) -> tuple[openvino.Model, tuple[str, ...]]:
         raise cannot_express("OpenVINO", wrong)
     model = _translate(program, graph)
     model = border_model(model, graph, places)
-    notes = guard_attention(model)
-    return model, notes
+    guard_attention(model)
+    return model, _notes(graph)
+
+
+def _notes(graph: Graph) -> tuple[str, ...]:
+    """What whoever loads the file has to know."""
+    notes = []
+    if graph.precision == "fp32":
+        notes.append(
+            "OpenVINO computes in bfloat16 by default on CPUs that have it, about 1e-3 off: compile "
+            "with INFERENCE_PRECISION_HINT=f32, as the check did"
+        )
+    if any(spec.dtype == "int64" for spec in (*graph.inputs, *graph.outputs)):
+        notes.append(
+            "OpenVINO's CPU plug-in computes int64 in int32: values beyond +-2^31 wrap around"
+        )
+    return tuple(notes)
 
 
 def _translate(program: ExportedProgram, graph: Graph) -> Any:
@@ -50,5 +65,9 @@ def _translate(program: ExportedProgram, graph: Graph) -> Any:
         )
         for index, spec in enumerate(graph.inputs):
             decoder.input_types[index] = openvino.OVAny(input_type(spec))
-        model = openvino.convert_model(decoder)
-    return model
+        try:
+            return openvino.convert_model(decoder)
+        except Exception as error:
+            if failed := failed_operators(program, str(error)):
+                raise cannot_express("OpenVINO", failed) from error
+            raise

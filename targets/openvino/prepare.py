@@ -40,7 +40,6 @@ def prepared(graph: Graph) -> tuple[ExportedProgram, list[int]]:
     refresh_outputs(program)
     with frontend_errors(), quiet():
         program = program.run_decompositions(_decompositions())
-    legalize(program, lambda node: not fault(node))
     repaired(program)
     refresh_outputs(program)
     return program, places
@@ -78,13 +77,18 @@ def _return_once(program: ExportedProgram, graph: Graph) -> list[int]:
 
 
 def _decompositions() -> Any:
-    """torch's default decompositions but for what the frontend translates itself."""
+    """torch's default decompositions but for what the frontend translates itself.
+
+    Attention is decomposed: torch gives rows that are masked throughout the value 0.
+    """
+    import torch
     from openvino.frontend.pytorch.torchdynamo.export_decompositions import ops_to_not_decompose
     from torch.export import default_decompositions
 
     table = dict(default_decompositions().items())
     for target in ops_to_not_decompose():
-        table.pop(target, None)
+        if target is not torch.ops.aten.scaled_dot_product_attention.default:
+            table.pop(target, None)
     return table
 
 
