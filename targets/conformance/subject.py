@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,12 @@ def fail(message: str) -> NoReturn:
 def limit(message: str) -> NoReturn:
     """End a check that a declared limit, or this machine, does not allow; pytest reports it."""
     pytest.skip(message)
+
+
+def raised_at(error: BaseException) -> str:
+    """Where a library's error came from, since these failures show no traceback."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    return "".join(f"\n  {Path(f.filename).name}:{f.lineno} in {f.name}" for f in frames)
 
 
 def first_line(error: BaseException) -> str:
@@ -99,6 +106,7 @@ class Subject:
         self.device = device
         self.folder = folder
         self.capability = self.target.capability()
+        self._told: set[tuple[str, str]] = set()
         self._converted: dict[tuple[str, str], Converted | BaseException] = {}
 
     def graph(self, model: str, precision: str = "fp32") -> Graph:
@@ -120,10 +128,18 @@ class Subject:
         if model in self.lacks:
             self._declared_lack(model, found)
         if isinstance(found, BaseException):
-            shown = str(found) if isinstance(found, IsomorphError) else first_line(found)
+            if key in self._told:
+                fail(f"the model {model!r} ({precision}) does not convert: see the first failure")
+            self._told.add(key)
+            own = isinstance(found, IsomorphError)
+            shown = (
+                f"{type(found).__name__}: {found}"
+                if own
+                else f"{first_line(found)}, raised at{raised_at(found)}"
+            )
             fail(
                 f"convert() of the model {model!r} ({precision}) raised "
-                f"{type(found).__name__}: {shown}\n"
+                f"{shown}\n"
                 f"Make it convert (isomorph/targets/conformance/models.py shows the model), or "
                 f'declare the limit in the test class: lacks = {{"{model}": "why"}}'
             )

@@ -7,6 +7,8 @@ references are shared; each test reads the outcome of one of them.
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,8 @@ class Recorder:
     @staticmethod
     def _selected(item: Any) -> bool:
         check = item.name.removeprefix("test_")
-        return check in item.cls.red or (item.cls.whole and check not in SLOW)
+        asked = check in item.cls.red or check in item.cls.skipped
+        return asked or (item.cls.whole and check not in SLOW)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when != "call" and report.passed:
@@ -94,7 +97,23 @@ def test_every_check_was_seen_to_fail(recorded):
     assert checks == failed
 
 
-def test_limits_are_reported_as_skips_with_their_reason(recorded):
-    outcome, text = recorded.found["TestSound"]["values_are_the_models[conv-fp16]"]
-    assert outcome == "skipped"
-    assert "fp16" in text
+def test_declared_limits_are_skips_that_give_their_reason(recorded):
+    found, suite = recorded.found["TestModest"], recorded.classes["TestModest"]
+    assert set(found) == set(suite.skipped)
+    for check, reason in suite.skipped.items():
+        outcome, text = found[check]
+        assert outcome == "skipped"
+        assert reason in text
+
+
+def test_the_suite_without_pytest_says_how_to_get_it():
+    code = (
+        "import sys; sys.modules['pytest'] = None\n"
+        "from isomorph.errors import MissingRequirementError\n"
+        "try:\n"
+        "    from isomorph.targets.conformance import TargetConformance\n"
+        "except MissingRequirementError as error:\n"
+        "    print(error, [name for name in ('torch', '_pytest') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "run: pip install pytest []" in done.stdout

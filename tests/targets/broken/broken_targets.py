@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from isomorph.errors import InputFileError
+from isomorph.errors import ConversionError, InputFileError
 from isomorph.exporter.flattening import flat_program
 from isomorph.targets.base import Capability, Evidence, Unsupported
 from isomorph_replay import program as replay
@@ -31,6 +31,18 @@ class Replay(ReplayTarget):
     def open(self, artifact, device="cpu", signature=None):
         super().open(artifact, device, signature).close()
         return self.session(artifact)
+
+
+class Modest(Replay):
+    """Sound, but takes neither dynamic dims nor LSTM, and says so."""
+
+    def convert(self, graph, options, directory, stem):
+        if graph.dims:
+            name = next(iter(graph.dims))
+            raise ConversionError(f"no dynamic dim {name}", hint="fix the size, or use replay")
+        if any("lstm" in node.name for node in graph.program.graph_module.graph.nodes):
+            raise ConversionError("no LSTM")
+        return super().convert(graph, options, directory, stem)
 
 
 # ---------------------------------------------------------------- wrong programs

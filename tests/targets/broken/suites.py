@@ -20,9 +20,13 @@ FEEDS = tuple(
 
 
 class Suite(TargetConformance):
-    """`red`: checks that must fail; `says`: what each failure must say; `whole`: run all."""
+    """`red`: checks that must fail; `says`: what each failure must say.
+
+    `whole`: run all; `skipped`: run these too, they must be skipped with a reason.
+    """
 
     red: tuple[str, ...] = ()
+    skipped: dict[str, str] = {}  # noqa: RUF012
     says = ""
     whole = False
 
@@ -36,6 +40,20 @@ def suite(target, *red: str, says: str, **declared) -> type[Suite]:
 class TestSound(Suite):
     target = broken.Replay
     whole = True
+
+
+class TestModest(Suite):
+    target = broken.Modest
+    dynamic = False
+    lacks = {"lstm": "no recurrent layers"}  # noqa: RUF012
+    waived = {"evidence_is_filled": "nobody knows"}  # noqa: RUF012
+    skipped = {  # noqa: RUF012
+        "values_are_the_models[lstm-fp32]": "refused as declared: lstm: no recurrent layers",
+        "dynamic_dims_are_taken_or_refused": "refused as declared: dynamic = False",
+        "every_size_of_dynamic_dims": "declared limit: dynamic = False",
+        "evidence_is_filled": "waived by TestModest: evidence_is_filled: nobody knows",
+        "values_are_the_models[conv-fp16]": "precisions do not name fp16",
+    }
 
 
 class TestSwappedOutputs(Suite):
