@@ -77,7 +77,7 @@ def _compile(
         module: Any = program.module(check_guards=False)
         example = tuple(_placeholder_values(program, graph))
         try:
-            files = torch._inductor.aot_compile(module, example, options=settings)
+            files: Any = torch._inductor.aot_compile(module, example, options=settings)
         except Exception as error:
             raise _conversion_error(error, program) from error
     return [str(file) for file in files]
@@ -120,14 +120,14 @@ def _placeholder_values(program: ExportedProgram, graph: Graph) -> Iterator[Any]
     return (values[name] for name in graph.input_nodes)
 
 
-def _package(files: list[str], path: Path) -> None:
-    from torch._inductor.package import package_aoti
+def _package(files: list[Any], path: Path) -> None:
+    from torch._inductor.package.package import package_aoti
 
     # The archive's root folder is named after the file that torch is told.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         written = Path(folder, f"{MODEL}.pt2")
         try:
-            package_aoti(str(written), files)  # type: ignore[arg-type]
+            package_aoti(str(written), files)
         except RuntimeError as error:
             if "Writer" not in str(error):
                 raise
