@@ -43,6 +43,7 @@ def prepared(graph: Graph, backend: str) -> ExportedProgram:
     program = flat_program(graph)
     _legalize(program)
     with lowering_errors():
+        _lay_out_plainly(program)
         program = program.run_decompositions(_decompositions(program, backend))
     _legalize(program)
     legalize(program, _never, accurate_rules(backend))
@@ -59,6 +60,24 @@ def partitioners(backend: str) -> list[Any]:
     return [XnnpackPartitioner()]
 
 
+def _lay_out_plainly(program: ExportedProgram) -> None:
+    """Let inputs and weights be contiguous: kernels refuse a mixture of layouts when they run.
+
+    An example that was `channels_last` would fix that layout for good otherwise. The retrace
+    that follows works out the layouts of all other values.
+    """
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and not value.is_contiguous():
+            node.meta["val"] = value.contiguous()
+    state = {name: tensor.contiguous() for name, tensor in program.state_dict.items()}
+    program._state_dict = state
+    program._constants = {
+        name: value.contiguous() if isinstance(value, torch.Tensor) else value
+        for name, value in program.constants.items()
+    }
+
+
 def _legalize(program: ExportedProgram) -> None:
     legalize(program, lambda node: has_kernel(node.target))
     refresh_outputs(program)
@@ -68,6 +87,10 @@ def _never(_: Node) -> bool:
     return False
 
 
+def _is_view(target: Any) -> bool:
+    return any(value.alias_info is not None for value in target._schema.returns)
+
+
 def _decompositions(program: ExportedProgram, backend: str) -> dict[Any, Any]:
     """torch's decompositions to core ATen, and of all else that has no kernel."""
     usual = torch.export.default_decompositions()
@@ -75,7 +98,9 @@ def _decompositions(program: ExportedProgram, backend: str) -> dict[Any, Any]:
     for node in program.graph.nodes:
         target: Any = node.target
         known = torch._decomp.decomposition_table.get(target)
-        if node.op == "call_function" and known is not None and not has_kernel(target):
+        if node.op != "call_function" or known is None or has_kernel(target):
+            continue
+        if not _is_view(target):  # the lowering turns those into copies
             table.setdefault(target, known)
     for partitioner in partitioners(backend):
         for target in partitioner.ops_to_not_decompose(program)[0]:

@@ -5,7 +5,8 @@ but the last axis, and all means, are added up one by one in float32 (8 to 80 ti
 thousand and more numbers); group and instance norm take variances as E[x^2] - E[x]^2 (50 to
 115), and so does layer norm below 256 numbers (10 to 260); softmax 3. A sum along the last
 axis is exact enough, and everything here is brought back to that. XNNPACK computes
-`gelu(approximate="tanh")` as the erf form, without a word: 2e-4 off.
+`gelu(approximate="tanh")` as the erf form, without a word: 2e-4 off. `remainder` of integers
+has the wrong sign.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def accurate_rules(backend: str) -> dict[Any, Rule]:
         aten.native_layer_norm.default: _layer_norm,
         aten.native_group_norm.default: _group_norm,
         aten._native_batch_norm_legit.no_stats: _batch_statistics_norm,
+        aten.remainder.Tensor: _integer_remainder,
+        aten.remainder.Scalar: _integer_remainder,
     }
     if backend == "xnnpack":
         return {**rules, aten.gelu.default: _tanh_gelu, aten._softmax.default: _inner_softmax}
@@ -248,6 +251,20 @@ def _inner_softmax(editor: Editor, node: Node) -> Any:
         return None
     last = argument(node, "dim") % value.dim() == value.dim() - 1
     return None if last else _softmax(editor, node)
+
+
+def _integer_remainder(editor: Editor, node: Node) -> Any:
+    """With the divisor's sign: `fmod` has the dividend's. The kernel is wrong for integers."""
+    value = tensor_value(node)
+    x, divisor = node.args[:2]
+    if value is None or value.dtype.is_floating_point or isinstance(divisor, float):
+        return None
+    kind = "Tensor" if isinstance(divisor, Node) else "Scalar"
+    rest = editor.call(node, getattr(aten.fmod, kind), x, divisor)
+    signs = editor.call(node, aten.mul.Tensor, rest, divisor)
+    wrong = editor.call(node, aten.lt.Scalar, signs, 0)
+    moved = editor.call(node, aten.add.Tensor, rest, divisor)
+    return editor.call(node, aten.where.self, wrong, moved, rest, value=node.meta["val"])
 
 
 def _tanh_gelu(editor: Editor, node: Node) -> Any:

@@ -85,19 +85,15 @@ class ExecuTorchSession:
             torch.from_numpy(feed[spec.name].copy()).to(getattr(torch, spec.dtype))
             for spec in self.inputs
         ]
-        failure = None
-        with native_log() as log:
-            try:
+        try:
+            with native_log() as log:
                 values = self._method.execute(tensors)
-            except Exception as error:
-                failure = error
-        if failure is not None:
+        except Exception as error:
             raise ConversionError(
-                f"ExecuTorch failed while running {self.path.name}: "
-                f"{_meaning(failure, log.reasons)}",
+                f"ExecuTorch failed while running {self.path.name}: {_meaning(error, log.reasons)}",
                 hint="check that the sizes of the inputs are ones the model was exported for; "
                 "if they are, an operator or dtype of the model is beyond this runtime",
-            ) from failure
+            ) from error
         return {spec.name: _array(value) for spec, value in zip(self.outputs, values, strict=True)}
 
     def close(self) -> None:
@@ -141,27 +137,23 @@ def _load(path: Path) -> tuple[Any, Any]:
     """Program (which must outlive the method) and method."""
     from executorch.runtime import Runtime, Verification
 
-    failure = None
-    with native_log() as log:
-        try:
+    try:
+        with native_log() as log:
             program = Runtime.get().load_program(
                 path, verification=Verification.InternalConsistency
             )
-            method = program.load_method(METHOD)
-        except Exception as error:
-            failure = error
-    if failure is None:
-        return program, method
-    meaning = _meaning(failure, log.reasons)
-    if _code(failure) in _BEYOND_RUNTIME:
-        raise ConversionError(
-            f"this ExecuTorch runtime cannot run {path.name}: {meaning}",
-            hint="it may lack a kernel or a backend that the file asks for",
-        ) from failure
-    raise InputFileError(
-        f"{path} is not an ExecuTorch program that loads: {meaning}",
-        hint="the file may be truncated or damaged; export the model again",
-    ) from failure
+            return program, program.load_method(METHOD)
+    except Exception as error:
+        meaning = _meaning(error, log.reasons)
+        if _code(error) in _BEYOND_RUNTIME:
+            raise ConversionError(
+                f"this ExecuTorch runtime cannot run {path.name}: {meaning}",
+                hint="it may lack a kernel or a backend that the file asks for",
+            ) from error
+        raise InputFileError(
+            f"{path} is not an ExecuTorch program that loads: {meaning}",
+            hint="the file may be truncated or damaged; export the model again",
+        ) from error
 
 
 def _code(error: Exception) -> int | None:
