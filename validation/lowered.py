@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ConversionError
 from ..exporter.graph import Graph
 from ..progress import Progress
+from .agreement import stopped
 from .cases import Case
 from .compare import errors_of, nonfinite_codes
 from .expected import CaptureCheck, Expected, Reference
@@ -47,6 +49,9 @@ def lowered_reference(reference: Reference, graph: Graph, progress: Progress) ->
         reference: of the captured graph.
         graph: from `exporter.precision.lower_precision` on that graph.
         progress: gets one step per case.
+
+    Raises:
+        ConversionError: torch cannot evaluate the half-precision graph.
     """
     dtype = HALF_DTYPES[graph.precision]
     if reference.random:
@@ -130,7 +135,11 @@ class _Work:
         results: dict[str, dict[Policy, Arrays]] = {case.name: {} for case in group}
         for lane, result in runner.run(lanes, {case.name: case for case in group}):
             if isinstance(result, LaneError):
-                raise result
+                problem = stopped(next(c for c in group if c.name == lane.case), result)
+                raise ConversionError(
+                    f"the half-precision program cannot be evaluated: {problem}",
+                    hint="please report this model; --precision fp32 avoids it",
+                ) from result
             results[lane.case][lane.policy] = result
         return results
 

@@ -36,7 +36,7 @@ _MORE_KEYS = 4
 
 # How many times farther than the estimate a sound lowering may be. On the models of
 # docs/precision.md sound ones are far below and broken ones far above.
-RULE = Rule(peak=3.0, rms=2.0, roundoffs=0.5)
+RULE = Rule(peak=2.0, rms=1.5, roundoffs=0.5)
 
 # Indices are looked for where they are unstable with this many times the noise. A share of those
 # that stay put may still differ, because random directions do not find every near tie.
