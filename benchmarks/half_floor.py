@@ -247,6 +247,8 @@ def _onnx(lowered: Graph, reference: Reference, folder: Path) -> str:
     with target.open(artifact.path) as session:
         report = parity.judge(lowered, reference, session)
     output = max(report.outputs, key=lambda o: o.peak_ratio or 0.0)
+    if output.peak_ratio is None or output.rms_ratio is None:
+        return f"{output.reason} {report.verdict}"
     return f"{output.peak_ratio:.2f} / {output.rms_ratio:.2f} {report.verdict}"
 
 

@@ -292,7 +292,7 @@ class _Lowering:
     ) -> Node:
         with self._graph.inserting_after(self._place(after)):
             kwargs = {"dtype": dtype} if target is aten._to_copy.default else {}
-            made = self._graph.call_function(target, args, kwargs)
+            made: Node = self._graph.call_function(target, args, kwargs)
         source = origin if origin.op != "placeholder" else next(iter(origin.users))
         made.meta = {key: item for key, item in source.meta.items() if key != "val"}
         made.meta["val"] = origin.meta["val"].to(dtype)
@@ -303,7 +303,8 @@ class _Lowering:
         return self._last_placeholder() if node.op == "placeholder" else node
 
     def _last_placeholder(self) -> Node:
-        return next(n for n in reversed(self._nodes) if n.op == "placeholder")
+        last: Node = next(n for n in reversed(self._nodes) if n.op == "placeholder")
+        return last
 
     def _cast_outputs(self) -> dict[str, str]:
         """Give the outputs their float32 back; new names by old ones."""

@@ -110,7 +110,7 @@ class _Work:
             self._reference,
             expected=self._expected,
             dtype=self._dtype,
-            capture=self._reference.capture if outcome.passed else outcome,
+            capture=outcome if self._reference.capture.passed else self._reference.capture,
             notes=(*self._reference.notes, *notes),
         )
 
