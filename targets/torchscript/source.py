@@ -84,6 +84,9 @@ _PYTHON: dict[Any, str] = {
     math.floor: "torch.floor({})",
     math.ceil: "torch.ceil({})",
     math.trunc: "int({})",
+    torch.sym_sum: "",  # of a list
+    torch._sym_sqrt: "torch.sqrt({})",
+    round: "int(torch.round({}))",
     math.sqrt: "torch.sqrt({})",
 }
 
@@ -244,8 +247,19 @@ class _Writer:
             if isinstance(target, torch._ops.OpOverload):
                 text = self._call(node)
             else:
-                text = _PYTHON[target].format(*(self._value(a, nested=True) for a in node.args))
+                text = self._arithmetic(node)
             self._lines.append(f"{self._name(node)} = {text}" if node.users else text)
+
+    def _arithmetic(self, node: Node) -> str:
+        """Sizes and numbers computed from them, by Python's rules."""
+        target: Any = node.target
+        operands: Any = node.args[0] if target is torch.sym_sum else node.args
+        texts = [self._value(item, nested=True) for item in operands]
+        if target is torch.sym_sum:
+            return " + ".join(texts)
+        text = _PYTHON[target].format(*texts)
+        whole = isinstance(node.meta.get("val"), torch.SymInt)
+        return f"int({text})" if target is operator.pow and whole else text  # else a float
 
     def _inline(self, inner: torch.fx.GraphModule, node: Node) -> None:
         count = sum(1 for n in inner.graph.nodes if n.op == "placeholder")
