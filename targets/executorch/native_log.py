@@ -32,7 +32,11 @@ class NativeLog:
 
 @contextmanager
 def native_log() -> Iterator[NativeLog]:
-    """While active, file descriptor 2 leads to a temporary file. Not for several threads."""
+    """While active, stderr, file descriptor 2 included, leads to a temporary file.
+
+    Parts of the runtime write to the descriptor, parts through Python's `sys.stderr`. The
+    redirection is the process's: not for several threads at once.
+    """
     log = NativeLog()
     with suppress(OSError, ValueError, AttributeError):
         sys.stderr.flush()
@@ -41,11 +45,18 @@ def native_log() -> Iterator[NativeLog]:
     except OSError:  # stderr is closed: nothing can be written there
         yield log
         return
-    with tempfile.TemporaryFile() as caught:
+    stream = sys.stderr
+    with (
+        tempfile.TemporaryFile() as caught,
+        os.fdopen(os.dup(caught.fileno()), "w", encoding="utf-8", errors="replace") as text,
+    ):
         os.dup2(caught.fileno(), 2)
+        sys.stderr = text
         try:
             yield log
         finally:
+            text.flush()
+            sys.stderr = stream
             os.dup2(saved, 2)
             os.close(saved)
             caught.seek(0)
