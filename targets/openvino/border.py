@@ -53,13 +53,14 @@ def input_shape(spec: TensorSpec) -> openvino.PartialShape:
 
 
 def input_type(spec: TensorSpec) -> openvino.Type:
+    """OpenVINO's element type of the tensor."""
     import openvino
 
     found: openvino.Type = getattr(openvino.Type, OPENVINO_TYPES[spec.dtype])
     return found
 
 
-def border_model(model: openvino.Model, graph: Graph, places: list[int]) -> openvino.Model:
+def border_model(model: openvino.Model | None, graph: Graph, places: list[int]) -> openvino.Model:
     """A model with the parameters and results of `graph`, in order, under their names.
 
     Every output gets a tensor of its own: a name belongs to a tensor, so a value that is
@@ -69,8 +70,8 @@ def border_model(model: openvino.Model, graph: Graph, places: list[int]) -> open
     from openvino import opset13 as ops
 
     parameters = _parameters(model, graph)
-    computed = [result.input_value(0) for result in model.get_results()]
-    for node in model.get_ops():
+    computed = [] if model is None else [r.input_value(0) for r in model.get_results()]
+    for node in [] if model is None else model.get_ops():
         for output in node.outputs():
             output.get_tensor().set_names(set())
     results, taken = [], set()
@@ -118,9 +119,13 @@ def _copy(value: Any) -> Any:
     return ops.select(ops.equal(value, value), value, value).output(0)
 
 
-def _parameters(model: openvino.Model, graph: Graph) -> list[Any]:
+def _parameters(model: openvino.Model | None, graph: Graph) -> list[Any]:
     """The model's parameters with the declared shapes and dtypes, one for every input."""
-    parameters = list(model.get_parameters())
+    from openvino import opset13 as ops
+
+    parameters = list(model.get_parameters()) if model is not None else []
+    if not parameters:  # nothing is computed from an input
+        return [ops.parameter(input_shape(s), input_type(s), name=s.name) for s in graph.inputs]
     if len(parameters) != len(graph.inputs):
         raise ConversionError(
             f"OpenVINO's conversion made {len(parameters)} inputs of {len(graph.inputs)}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ConversionError
 from ...exporter.graph import Graph
 from ..unsupported import cannot_express
 from .attention import guard_attention
@@ -32,7 +31,8 @@ def to_openvino(graph: Graph) -> tuple[openvino.Model, tuple[str, ...]]:
     program, places = prepared(graph)
     if wrong := untranslated(program):
         raise cannot_express("OpenVINO", wrong)
-    model = _translate(program, graph)
+    computes = any(place >= 0 for place in places)
+    model = _translate(program, graph) if computes else None
     model = border_model(model, graph, places)
     guard_attention(model)
     return model, _notes(graph)
@@ -43,8 +43,8 @@ def _notes(graph: Graph) -> tuple[str, ...]:
     notes = []
     if graph.precision == "fp32":
         notes.append(
-            "OpenVINO computes in bfloat16 by default on CPUs that have it, about 1e-3 off: compile "
-            "with INFERENCE_PRECISION_HINT=f32, as the check did"
+            "OpenVINO computes in bfloat16 by default on CPUs that have it, about 1e-3 off: "
+            "compile with INFERENCE_PRECISION_HINT=f32, as the check did"
         )
     if any(spec.dtype == "int64" for spec in (*graph.inputs, *graph.outputs)):
         notes.append(

@@ -76,18 +76,19 @@ def _return_once(program: ExportedProgram, graph: Graph) -> list[int]:
     return places
 
 
-def _decompositions() -> Any:
-    """torch's default decompositions but for what the frontend translates itself.
+# Attention, although the frontend has it: torch's rows that are masked throughout are 0, and
+# `guard_attention` needs to see the products.
+_DECOMPOSED = {"aten.scaled_dot_product_attention.default"}
 
-    Attention is decomposed: torch gives rows that are masked throughout the value 0.
-    """
-    import torch
+
+def _decompositions() -> Any:
+    """torch's default decompositions but for what the frontend translates itself."""
     from openvino.frontend.pytorch.torchdynamo.export_decompositions import ops_to_not_decompose
     from torch.export import default_decompositions
 
     table = dict(default_decompositions().items())
     for target in ops_to_not_decompose():
-        if target is not torch.ops.aten.scaled_dot_product_attention.default:
+        if str(target) not in _DECOMPOSED:
             table.pop(target, None)
     return table
 

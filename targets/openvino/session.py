@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 from ...errors import (
     ConversionError,
@@ -66,7 +67,9 @@ class OpenVinoSession:
         if self._compiled is None:
             raise UsageError(f"the session on {self.path.name} is closed")
         feed = checked_feed(inputs, self.inputs)
+        _require_int32(feed)
         try:
+            # Shared memory (the default) may be written to, or returned as an output.
             found = self._compiled(list(feed.values()), share_inputs=False)
         except Exception as error:
             raise ConversionError(
@@ -93,7 +96,26 @@ class OpenVinoSession:
     def _evidence(self, device: str, stored: set[str]) -> Evidence:
         import openvino
 
-        details = _what_ran(self._compiled)
+        layers = _layer_precisions(self._compiled)
+        details: dict[str, Any] = {
+            "execution_devices": list(self._compiled.get_property("EXECUTION_DEVICES")),
+            "inference_precision": "f32",
+            "layers": layers,
+        }
+        lower = sorted(_HALF & set(layers))
+        if lower and not stored & _HALF:
+            told = ", ".join(f"{layers[kind]} in {kind}" for kind in lower)
+            raise MissingRequirementError(
+                f"OpenVINO was asked for f32 on {device} and runs layers lower: {told}",
+                hint="this device does not compute in float32; check on another, or export with "
+                "--precision fp16",
+            )
+        if stored & _HALF:
+            details["half_operators"] = (
+                f"computed in {', '.join(lower)}"
+                if lower
+                else ("computed in f32: half weights are widened when the model is compiled")
+            )
         return Evidence(
             kind="executed",
             runtime="openvino",
@@ -101,6 +123,18 @@ class OpenVinoSession:
             device=device,
             details=details,
         )
+
+
+def _require_int32(feed: Mapping[str, NDArray[Any]]) -> None:
+    """OpenVINO's plug-ins compute int64 in int32, and wrap around without a word."""
+    for name, array in feed.items():
+        if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and array.size:
+            for value in (int(array.min()), int(array.max())):
+                if not -(2**31) <= value < 2**31:
+                    raise UsageError(
+                        f"input {name} holds {value}, and OpenVINO computes int64 in int32",
+                        hint="give values between -2^31 and 2^31 - 1",
+                    )
 
 
 def _read(path: Path) -> Any:
@@ -111,6 +145,7 @@ def _read(path: Path) -> Any:
         raise InputFileError(f"{path} {what}", hint="name an .xml file that OpenVINO wrote")
     if path.stat().st_size == 0:
         raise InputFileError(f"{path} is empty", hint="export the model again")
+    _require_weights(path)
     try:
         return openvino.Core().read_model(str(path))
     except Exception as error:
@@ -118,6 +153,37 @@ def _read(path: Path) -> Any:
             f"{path} is not an OpenVINO model that loads: {_telling(error)}",
             hint="the .xml or its .bin may be damaged; export the model again",
         ) from error
+
+
+def _require_weights(path: Path) -> None:
+    """Compare the .bin with what the .xml's constants take: OpenVINO reads a longer one as it is.
+
+    Raises:
+        InputFileError: the .xml is no IR, or the .bin is missing or of another size.
+    """
+    remedy = "copy both files of one export, or export the model again"
+    try:
+        net = ElementTree.parse(path).getroot()
+        places = [
+            int(data.get("offset", "0")) + int(data.get("size", "0"))
+            for layer in net.iter("layer")
+            if layer.get("type") == "Const" and (data := layer.find("data")) is not None
+        ]
+    except (ElementTree.ParseError, ValueError) as error:
+        raise InputFileError(f"{path} is not OpenVINO IR: {error}", hint=remedy) from error
+    if net.tag != "net":
+        raise InputFileError(f"{path} is XML, but not OpenVINO IR", hint=remedy)
+    weights, needed = path.with_suffix(".bin"), max(places, default=0)
+    if not weights.is_file():
+        if needed == 0:
+            return
+        raise InputFileError(f"{weights}, the weights of {path.name}, does not exist", hint=remedy)
+    if weights.stat().st_size != needed:
+        raise InputFileError(
+            f"{weights} has {weights.stat().st_size} bytes where {path.name} takes {needed}: it "
+            "is truncated or belongs to another model",
+            hint=remedy,
+        )
 
 
 def _known_device(device: str) -> str:
@@ -151,16 +217,14 @@ def _compile(path: Path, model: Any, device: str) -> Any:
         ) from error
 
 
-def _what_ran(compiled: Any) -> dict[str, Any]:
+def _layer_precisions(compiled: Any) -> dict[str, int]:
+    """How many layers the device runs in each precision, as its compiled model tells."""
     precisions: Counter[str] = Counter()
     for node in compiled.get_runtime_model().get_ops():
         info = node.get_rt_info()
         if _text(info, "layerType") not in ("Const", "Input", "Output"):
             precisions[_text(info, "runtimePrecision")] += 1
-    return {
-        "execution_devices": list(compiled.get_property("EXECUTION_DEVICES")),
-        "layers": dict(sorted(precisions.items())),
-    }
+    return dict(sorted(precisions.items()))
 
 
 def _text(info: Any, key: str) -> str:
