@@ -9,6 +9,7 @@ from ..unsupported import cannot_express
 from .attention import guard_attention
 from .border import border_model, input_shape, input_type, require_types
 from .prepare import frontend_errors, prepared
+from .recurrent import extensions
 from .registry import failed_operators, untranslated
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _translate(program: ExportedProgram, graph: Graph) -> Any:
         for index, spec in enumerate(graph.inputs):
             decoder.input_types[index] = openvino.OVAny(input_type(spec))
         try:
-            return openvino.convert_model(decoder)
+            return openvino.convert_model(decoder, extension=extensions())
         except Exception as error:
             if failed := failed_operators(program, str(error)):
                 raise cannot_express("OpenVINO", failed) from error

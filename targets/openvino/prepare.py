@@ -15,6 +15,7 @@ from ...exporter.graph import Graph
 from ...exporter.legalize import legalize
 from ..base import Unsupported
 from .faults import fault, repaired
+from .recurrent import split_layers
 from .registry import untranslated
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def prepared(graph: Graph) -> tuple[ExportedProgram, list[int]]:
     program = flat_program(graph)
     places = _return_once(program, graph)
     legalize(program, lambda node: not fault(node))
+    split_layers(program)
     refresh_outputs(program)
     with frontend_errors(), quiet():
         program = program.run_decompositions(_decompositions())

@@ -67,8 +67,16 @@ def _without_rule(targets: Iterable[Any]) -> set[str]:
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
 
     graph = torch.fx.Graph()
-    plain = [t for t in targets if not isinstance(t, torch._ops.HigherOrderOperator)]
-    numbers = (0, 0)  # for Python's operators, whose call cannot be written without
+    from operator import getitem
+
+    plain = [
+        target
+        for target in targets
+        if not isinstance(target, torch._ops.HigherOrderOperator)
+        and target is not getitem
+        and not str(target).startswith("isomorph.")  # translated by our own extensions
+    ]
+    numbers = (0, 0)  # for Python's operators: their call is written as an expression
     graph.output(
         tuple(
             graph.call_function(t, () if hasattr(t, "_schema") else numbers)
