@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from ...exporter.graph import Graph
 from ..unsupported import cannot_express
 from .kernels import lacking
-from .prepare import edge_config, lowering_errors, partitioners, prepared, require_border
+from .prepare import (
+    edge_config,
+    lowering_errors,
+    partitioners,
+    prepared,
+    require_border,
+    require_fixed_steps,
+)
 from .pte import SIGNATURE_METHOD
 
 if TYPE_CHECKING:
@@ -24,6 +31,7 @@ def to_executorch(graph: Graph, backend: str) -> ExecutorchProgramManager:
         ConversionError: an operator has no kernel, or a dim has no upper bound.
     """
     require_border(graph)
+    require_fixed_steps(graph)
     program = prepared(graph, backend)
     with lowering_errors():
         from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower

@@ -14,8 +14,10 @@ from ...errors import ConversionError, IsomorphError
 from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
 from ...exporter.legalize import legalize
+from ...exporter.nodes import argument, tensor_value
 from ...exporter.quiet import quiet_loggers
 from ..base import Unsupported
+from ..unsupported import cannot_express, unsupported
 from .kernels import has_kernel, lacking
 from .rules import accurate_rules
 
@@ -31,6 +33,7 @@ __all__ = [
     "partitioners",
     "prepared",
     "require_border",
+    "require_fixed_steps",
 ]
 
 
@@ -40,7 +43,7 @@ def prepared(graph: Graph, backend: str) -> ExportedProgram:
     Raises:
         ConversionError: torch cannot decompose it.
     """
-    program = flat_program(graph)
+    program: ExportedProgram = flat_program(graph)
     _legalize(program)
     with lowering_errors():
         _lay_out_plainly(program)
@@ -118,12 +121,42 @@ def edge_config() -> EdgeCompileConfig:
 def find_unsupported(graph: Graph) -> list[Unsupported]:
     """Operators without a portable kernel, after rewrites and decompositions."""
     require_border(graph)
+    if loops := _endless_loops(graph):
+        return loops
     program = prepared(graph, "portable")
     with lowering_errors():
         from executorch.exir import to_edge_transform_and_lower
 
         edge = to_edge_transform_and_lower(program, compile_config=edge_config())
     return lacking(edge.exported_program())
+
+
+def _endless_loops(graph: Graph) -> list[Unsupported]:
+    """Recurrent layers along an axis whose size varies: the lowering unrolls every step."""
+    aten = torch.ops.aten
+    recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+    found = []
+    for node in graph.program.graph.nodes:
+        if node.target in recurrent and (value := tensor_value(node.args[0])) is not None:
+            steps = value.shape[1 if argument(node, "batch_first") else 0]
+            if not isinstance(steps, int):
+                found.append(unsupported(node, "its number of steps varies, and they are unrolled"))
+    return found
+
+
+def require_fixed_steps(graph: Graph) -> None:
+    """Demand that recurrent layers take a fixed number of steps.
+
+    Raises:
+        ConversionError: names each that does not, and the choices.
+    """
+    if loops := _endless_loops(graph):
+        raise cannot_express(
+            "ExecuTorch",
+            loops,
+            "leave the time axis out of --dynamic and export one file per length, or pad to one; "
+            "the batch may stay dynamic",
+        )
 
 
 def require_border(graph: Graph) -> None:

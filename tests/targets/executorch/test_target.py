@@ -94,6 +94,23 @@ def test_check_of_an_ordinary_network_finds_nothing(block):
     assert ExecuTorchTarget().check(isomorph.trace(block, args=(X,))) == []
 
 
+def test_recurrent_layer_with_a_dynamic_time_axis_is_refused_with_the_choices(write):
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells = nn.LSTM(4, 3, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.cells(x)[0]
+            return y
+
+    x = torch.randn(2, 3, 4)
+    with pytest.raises(ConversionError, match=r"lstm.*cells.*steps varies") as caught:
+        write(Recurrent(), x, dynamic={"x.1": "time:1..9"})
+    assert "leave the time axis out of --dynamic" in str(caught.value)
+    assert write(Recurrent(), x, dynamic={"x.0": "batch:1..9"}).error(x) < 1e-6
+
+
 def test_complex_border_is_refused(write):
     class Complex(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
