@@ -11,6 +11,7 @@ from ..base import Unsupported
 from ..unsupported import cannot_express, unsupported
 from .halves import with_half_weights
 from .library import library
+from .faults import large_numbers
 from .prepare import decomposed, faulty, holds_halves, lacking, prepared
 from .schema import ordered, result_name
 from .trial import refusal
@@ -60,6 +61,8 @@ class _Marks:
     def __call__(self, program: ExportedProgram) -> None:
         if missing := lacking(program):
             raise cannot_express("LiteRT", missing)
+        if large := large_numbers(program):
+            raise cannot_express("LiteRT", large)
         for number, node in enumerate(program.graph.nodes):
             found = unsupported(node)
             mark = f"{found.module}@{number}"
@@ -97,4 +100,7 @@ def _reason(message: str) -> str:
         line = re.sub(r"^(loc\()?\"[^:]*\)?: ", "", match[1])
         return line.partition(" that was explicitly marked illegal")[0].strip()
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
-    return re.sub(r"\.Node number.*", "", lines[0]) if lines else "no reason given"
+    if not lines:
+        return "no reason given"
+    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return re.sub(r"\.Node number.*", "", text)

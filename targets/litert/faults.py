@@ -2,14 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...exporter.nodes import argument, tensor_value
+from ..base import Unsupported
+from ..unsupported import unsupported
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["fault"]
+__all__ = ["fault", "large_numbers"]
+
+aten = torch.ops.aten
+
+_DIVISIONS = (aten.div.Tensor_mode, aten.div.Scalar_mode)
+_RANDOM = (
+    *(aten.rand, aten.rand_like, aten.randn, aten.randn_like, aten.randint, aten.randint_like),
+    *(aten.bernoulli, aten.multinomial, aten.normal, aten.randperm, aten.normal_functional),
+)
 
 
 def fault(node: Node) -> str:
     """Why a captured node would be converted wrongly; empty if it would not."""
+    target: Any = node.target
+    if getattr(target, "overloadpacket", None) in _RANDOM:
+        return "LiteRT would draw the same numbers, or others than torch; pass the noise as an input"
+    if "with_indices" in str(target) and any(user.args[1] == 1 for user in node.users):
+        return "litert-torch gives 0 for every index"
+    if target in _DIVISIONS and argument(node, "rounding_mode") is not None:
+        value = tensor_value(node)
+        if value is not None and value.dtype == torch.int64:
+            return "LiteRT divides int64 as 32 bits; cast to int32, or to float32, before"
     return ""
+
+
+def large_numbers(program: ExportedProgram) -> list[Unsupported]:
+    """Operators of a decomposed program with a whole number that int32 does not hold.
+
+    litert_torch 0.10 writes such numbers as int32, and they wrap. `full` alone does not.
+    """
+    return [
+        unsupported(node, f"litert-torch would wrap the number {number} to 32 bits")
+        for node in program.graph.nodes
+        if node.op == "call_function" and hasattr(node.target, "_schema")
+        if node.target not in (aten.full.default, aten.slice.Tensor)
+        for number in (*node.args, *node.kwargs.values())
+        if isinstance(number, int) and not -(2**31) <= number < 2**31
+    ]

@@ -28,6 +28,12 @@ __all__ = ["decomposed", "find_unsupported", "holds_halves", "lacking", "library
 aten = torch.ops.aten
 
 _NARROW = (torch.float16, torch.bfloat16)
+_BY_RULE = {
+    *(aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default),
+    *(aten.adaptive_max_pool3d.default, aten.avg_pool2d.default, aten.avg_pool3d.default),
+    *(aten.scatter.reduce, aten.scatter_reduce.two, aten.aminmax.default, aten.rrelu.default),
+    *(aten.neg.default, aten.relu.default, aten.masked_select.default),
+}
 _NO_CHOICE = (
     "leave --dynamic out and give the size with --input, one file for each size; or choose a "
     "format that takes dynamic axes, such as onnx"
@@ -121,8 +127,8 @@ def _is_operator(node: Node) -> bool:
 
 
 def _supported(node: Node) -> bool:
-    """Rules are exact and litert_torch decomposes what they leave: apply where one is needed."""
-    return not fault(node)
+    """Whether litert_torch does without the shared rules: it decomposes most operators itself."""
+    return node.target not in _BY_RULE
 
 
 def _require_static(graph: Graph) -> None:

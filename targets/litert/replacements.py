@@ -6,7 +6,7 @@ operator is fine as it is. All are exact for the values that torch itself promis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool =
 
 def _reversed(x: Tensor) -> Tensor:
     """Values in the opposite order, undone by itself, without overflow."""
-    return -x if x.is_floating_point() else torch.bitwise_not(x)
+    return -x if x.is_floating_point() else -1 - x
 
 
 def _sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
@@ -59,11 +59,119 @@ def _stable_sort(
     return _sort(x, dim, descending)
 
 
+def _fmod(x: Any, y: Any) -> Any:
+    """FLOOR_MOD of the magnitudes is exact; litert_torch's `x - trunc(x / y) * y` is not."""
+    size = torch.abs(y) if isinstance(y, Tensor) else abs(y)
+    rest = torch.remainder(torch.abs(x), size)
+    return torch.where(x < 0, -rest, rest)
+
+
+def _abs(x: Tensor) -> Any:
+    """ABS has no kernel for int64."""
+    return torch.where(x < 0, -x, x) if x.dtype == torch.int64 else NotImplemented
+
+
+def _xor(x: Tensor, y: Tensor) -> Tensor:
+    return (x != 0) != (y != 0)
+
+
+def _on_booleans(logical: Any) -> Replacement:
+    """Bitwise operators on booleans as logic, which has kernels."""
+
+    def replace(*given: Any) -> Any:
+        if all(isinstance(item, Tensor) and item.dtype == torch.bool for item in given):
+            return logical(*given)
+        return NotImplemented
+
+    return replace
+
+
+def _max_pool(rank: int) -> Replacement:
+    """`ceil_mode`, which litert_torch reads as floor, by padding that makes the floor right."""
+    pool = (aten.max_pool1d, aten.max_pool2d, aten.max_pool3d)[rank - 1].default
+
+    def replace(
+        x: Tensor,
+        kernel: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> Any:
+        if not ceil_mode or not x.is_floating_point():
+            return NotImplemented
+        kernel, padding, dilation = (_each(v, rank) for v in (kernel, padding, dilation))
+        stride = _each(stride or kernel, rank)
+        with_result = torch.empty(x.shape, device="meta")
+        result = pool(with_result, kernel, stride, padding, dilation, True).shape[-rank:]
+        pads: list[int] = []
+        for at in reversed(range(rank)):
+            size = x.shape[at - rank]
+            needed = (result[at] - 1) * stride[at] + dilation[at] * (kernel[at] - 1) + 1
+            pads += [padding[at], max(needed - size - padding[at], 0)]
+        padded = aten.constant_pad_nd.default(x, pads, float("-inf"))
+        return pool(padded, kernel, stride, [0] * rank, dilation, False)
+
+    return replace
+
+
+def _each(values: Sequence[int], rank: int) -> list[int]:
+    return list(values) * rank if len(values) == 1 else list(values)
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """With a mask: rows that are masked altogether give 0 in torch, NaN in litert_torch's form."""
+    if attn_mask is None or dropout_p or is_causal:
+        return NotImplemented
+    if enable_gqa:
+        key, value = (
+            item.repeat_interleave(query.shape[-3] // item.shape[-3], -3) for item in (key, value)
+        )
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = (query * factor) @ key.transpose(-1, -2)
+    if attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(attn_mask.logical_not(), float("-inf"))
+    else:
+        scores = scores + attn_mask
+    return _safe_softmax(scores, -1) @ value
+
+
+def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Softmax that is 0 where all of a row is minus infinity."""
+    if dtype is not None:
+        x = x.to(dtype)
+    masked = x.amax(dim, keepdim=True) == float("-inf")
+    return torch.softmax(x, dim).masked_fill(masked, 0.0)
+
+
 def replacements() -> dict[Any, Replacement]:
     """By operator."""
     return {
         aten.add.Tensor: _scaled(torch.add),
         aten.sub.Tensor: _scaled(torch.sub),
+        aten.scaled_dot_product_attention.default: _attention,
+        aten._safe_softmax.default: _safe_softmax,
+        aten.fmod.Tensor: _fmod,
+        aten.fmod.Scalar: _fmod,
+        aten.abs.default: _abs,
+        aten.logical_xor.default: _xor,
+        aten.bitwise_xor.Tensor: _on_booleans(torch.ne),
+        aten.bitwise_and.Tensor: _on_booleans(torch.logical_and),
+        aten.bitwise_or.Tensor: _on_booleans(torch.logical_or),
+        aten.bitwise_not.default: _on_booleans(torch.logical_not),
+        aten.max_pool1d.default: _max_pool(1),
+        aten.max_pool2d.default: _max_pool(2),
+        aten.max_pool3d.default: _max_pool(3),
         aten.topk.default: _topk,
         aten.sort.default: _sort,
         aten.sort.stable: _stable_sort,
