@@ -137,11 +137,11 @@ class Subject:
                 if own
                 else f"{first_line(found)}, raised at{raised_at(found)}"
             )
+            dims = " (or dynamic = False)" if self.graph(model).dims else ""
             fail(
-                f"convert() of the model {model!r} ({precision}) raised "
-                f"{shown}\n"
+                f"convert() of the model {model!r} ({precision}) raised {shown}\n"
                 f"Make it convert (isomorph/targets/conformance/models.py shows the model), or "
-                f'declare the limit in the test class: lacks = {{"{model}": "why"}}'
+                f'declare the limit in the test class: lacks = {{"{model}": "why"}}{dims}'
             )
         return found
 

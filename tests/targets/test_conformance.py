@@ -17,6 +17,7 @@ LIMITS: dict[str, dict[str, Any]] = {
             for precision in ("fp16", "bf16")
         }
     },
+    "litert": {"dynamic": False},
     "onnx": {"unrun": {"bf16": "ONNX Runtime has no bfloat16 kernels for a CPU"}},
 }
 

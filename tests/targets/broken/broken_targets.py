@@ -223,7 +223,7 @@ class NoDevices(Replay):
 
 class HeavyCapability(Replay):
     def capability(self):
-        import numpy.linalg  # noqa: F401
+        import pexpect  # noqa: F401
 
         return super().capability()
 

@@ -139,7 +139,7 @@ TestUntoldOptions = suite(
 TestNoRemedy = suite(broken.NoRemedy, "capability_is_consistent", says="exact command")
 TestNoDevices = suite(broken.NoDevices, "capability_is_consistent", says="name the devices")
 TestHeavyCapability = suite(
-    broken.HeavyCapability, "capability_imports_nothing", says="imports numpy"
+    broken.HeavyCapability, "capability_imports_nothing", says="imports pexpect"
 )
 
 TestRenamedInputs = suite(

@@ -25,7 +25,11 @@ def test_evidence_tells_delegate_and_share(linear, write) -> None:
     with LiteRtTarget().open(write(linear, X).path) as session:
         evidence = session.evidence
 
-    assert (evidence.kind, evidence.runtime, evidence.device) == ("executed", "ai-edge-litert", "cpu")
+    assert (evidence.kind, evidence.runtime, evidence.device) == (
+        "executed",
+        "ai-edge-litert",
+        "cpu",
+    )
     assert evidence.details["delegate"] == "XNNPACK"
     assert evidence.details["delegated"] == "2 of 2 operators"
 

@@ -135,9 +135,7 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
-def test_half_weights_are_held_and_said_to_be_computed_in_float32(
-    block, tmp_path: Path
-) -> None:
+def test_half_weights_are_held_and_said_to_be_computed_in_float32(block, tmp_path: Path) -> None:
     done = isomorph.export(
         block, "litert", args=(X,), precision="fp16", output=tmp_path / "half.tflite"
     )
