@@ -69,7 +69,8 @@ def _floor_division(editor: Editor, node: Node) -> Any:
 def _as_tensor(editor: Editor, node: Node, item: Any, dtype: torch.dtype) -> Any:
     value = tensor_value(item)
     if value is None:
-        return editor.call(node, aten.full.default, [], item, dtype=dtype)
+        scalar = node.meta["val"].new_full([], item, dtype=dtype)
+        return editor.call(node, aten.full.default, [], item, dtype=dtype, value=scalar)
     if value.dtype == dtype:
         return item
     return editor.call(node, aten._to_copy.default, item, dtype=dtype)

@@ -14,8 +14,9 @@ from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
 from ...exporter.legalize import legalize
 from ..base import Unsupported
+from ..unsupported import cannot_express
 from .faults import fault, repaired
-from .recurrent import split_layers
+from .recurrent import split_layers, unrolled
 from .registry import untranslated
 
 if TYPE_CHECKING:
@@ -33,13 +34,11 @@ def prepared(graph: Graph) -> tuple[ExportedProgram, list[int]]:
     output that is input i has the place `-1 - i`.
 
     Raises:
-        ConversionError: torch cannot retrace the program.
+        ConversionError: torch cannot retrace the program, or would fix a dynamic axis.
     """
-    program = flat_program(graph)
-    places = _return_once(program, graph)
-    legalize(program, lambda node: not fault(node))
-    split_layers(program)
-    refresh_outputs(program)
+    program, places = _flattened(graph)
+    if lost := unrolled(program):
+        raise cannot_express("OpenVINO", lost)
     with frontend_errors(), quiet():
         program = program.run_decompositions(_decompositions())
     repaired(program)
@@ -47,8 +46,19 @@ def prepared(graph: Graph) -> tuple[ExportedProgram, list[int]]:
     return program, places
 
 
+def _flattened(graph: Graph) -> tuple[ExportedProgram, list[int]]:
+    program = flat_program(graph)
+    places = _return_once(program, graph)
+    legalize(program, lambda node: not fault(node))
+    split_layers(program)
+    refresh_outputs(program)
+    return program, places
+
+
 def find_unsupported(graph: Graph) -> list[Unsupported]:
     """Operators that the frontend has no translation for, or a wrong one."""
+    if lost := unrolled(_flattened(graph)[0]):
+        return lost
     program, _ = prepared(graph)
     return untranslated(program)
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...exporter.nodes import Editor, argument, tensor_value
+from ..base import Unsupported
+from ..unsupported import unsupported
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["extensions", "split_layers"]
+__all__ = ["extensions", "split_layers", "unrolled"]
 
 aten = torch.ops.aten
 
@@ -73,6 +75,25 @@ def split_layers(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
+def unrolled(program: ExportedProgram) -> list[Unsupported]:
+    """Recurrent operators that torch would unroll for the example's length, although it varies."""
+    whole = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+    found = []
+    for node in program.graph.nodes:
+        if node.op != "call_function" or node.target not in whole:
+            continue
+        x = tensor_value(argument(node, "input"))
+        if x is not None and not all(isinstance(size, int) for size in x.shape[:2]):
+            found.append(
+                unsupported(
+                    node,
+                    "only LSTM without projections and GRU have a form "
+                    "with a dynamic time or batch axis",
+                )
+            )
+    return found
+
+
 def _layers(editor: Editor, node: Node) -> list[Node] | None:
     lstm = node.target is aten.lstm.input
     states: Any = list(argument(node, "hx")) if lstm else [argument(node, "hx")]
@@ -112,7 +133,8 @@ def _direction(
     else:
         recurrent: Any = tensor_value(r)
         size = recurrent.shape[0] * (1 if lstm else 2)
-        b = editor.call(node, aten.full.default, [size], 0.0, dtype=recurrent.dtype)
+        zeros = tensor_value(x).new_zeros([size])  # type: ignore[union-attr]
+        b = editor.call(node, aten.full.default, [size], 0.0, dtype=recurrent.dtype, value=zeros)
     target = torch.ops.isomorph.lstm_direction if lstm else torch.ops.isomorph.gru_direction
     return editor.call(node, target.default, x, *states, w, r, b, reverse)
 
