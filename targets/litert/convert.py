@@ -9,17 +9,20 @@ from ...errors import ConversionError, IsomorphError
 from ...exporter.graph import Graph
 from ..base import Unsupported
 from ..unsupported import cannot_express, unsupported
+from .faults import large_numbers
 from .halves import with_half_weights
 from .library import library
-from .faults import large_numbers
 from .prepare import decomposed, faulty, holds_halves, lacking, prepared
-from .schema import ordered, result_name
+from .schema import ordered, tensor_names
 from .trial import refusal
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 __all__ = ["to_tflite"]
+
+# These lose their names on the way, so a message about a scatter may be about any of them.
+_SCATTER = re.compile(r"::(scatter|index_put|index_copy|index_add)")
 
 
 def to_tflite(graph: Graph) -> bytes:
@@ -43,7 +46,7 @@ def to_tflite(graph: Graph) -> bytes:
         content = with_half_weights(content)
     content = ordered(content, names)
     if (message := refusal(content)) is not None:
-        raise marks.explain(message, result_name(content, message))
+        raise marks.explain(message, tensor_names(content, message))
     return content
 
 
@@ -75,23 +78,28 @@ class _Marks:
     def explain(self, message: str, where: str | None = None) -> ConversionError:
         """The error of a library, with the operator that it is about.
 
-        `where` is the name of a tensor, if the message itself holds no mark.
+        `where` holds names of tensors, if the message itself holds no mark.
         """
-        found = self._operator(where if where is not None else message)
+        found = self._operators(f"{message} {where or ''}")
         reason = _reason(message)
-        if found is None:
-            return ConversionError(f"LiteRT's converter failed: {reason}", hint="-v shows the trace")
+        if not found:
+            return ConversionError(
+                f"LiteRT's converter failed: {reason}", hint="-v shows the trace"
+            )
         return cannot_express(
-            "LiteRT", [Unsupported(found.operator, found.module, found.location, reason)]
+            "LiteRT",
+            [Unsupported(one.operator, one.module, one.location, reason) for one in found],
         )
 
-    def _operator(self, text: str) -> Unsupported | None:
+    def _operators(self, text: str) -> list[Unsupported]:
         for mark in reversed(re.findall(r"([\w.]*@\d+)", text)):
             if mark in self._by_mark:
-                return self._by_mark[mark]
+                return [self._by_mark[mark]]
+        if "(STABLEHLO_SCATTER)" in text:
+            return [item for item in self._by_mark.values() if _SCATTER.search(item.operator)]
         if (match := re.search(r"While executing %(\w+) ", text)) is not None:
-            return self._by_name.get(match[1])
-        return None
+            return [self._by_name[match[1]]] if match[1] in self._by_name else []
+        return []
 
 
 def _reason(message: str) -> str:

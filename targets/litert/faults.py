@@ -29,7 +29,9 @@ def fault(node: Node) -> str:
     """Why a captured node would be converted wrongly; empty if it would not."""
     target: Any = node.target
     if getattr(target, "overloadpacket", None) in _RANDOM:
-        return "LiteRT would draw the same numbers, or others than torch; pass the noise as an input"
+        return (
+            "LiteRT would draw the same numbers, or others than torch; pass the noise as an input"
+        )
     if "with_indices" in str(target) and any(user.args[1] == 1 for user in node.users):
         return "litert-torch gives 0 for every index"
     if target in _DIVISIONS and argument(node, "rounding_mode") is not None:

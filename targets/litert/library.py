@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -112,12 +112,10 @@ class Library:
 
         def stop(program: ExportedProgram) -> None:
             found.append(program)
-            raise _Stop
+            raise _StopError
 
-        try:
+        with suppress(_StopError):
             self.flatbuffer(program, ([], []), stop)
-        except _Stop:
-            pass
         return found[0]
 
     def _narrowing(self) -> tuple[tuple[Any, str], ...]:
@@ -143,7 +141,7 @@ class Library:
                 setattr(owner, name, function)
 
 
-class _Stop(Exception):
+class _StopError(Exception):
     """Ends a conversion before the lowering."""
 
 

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["decomposed", "find_unsupported", "holds_halves", "lacking", "library_errors", "prepared"]
+__all__ = [
+    "decomposed",
+    "find_unsupported",
+    "holds_halves",
+    "lacking",
+    "library_errors",
+    "prepared",
+]
 
 aten = torch.ops.aten
 

@@ -102,12 +102,13 @@ def _max_pool(rank: int) -> Replacement:
             return NotImplemented
         kernel, padding, dilation = (_each(v, rank) for v in (kernel, padding, dilation))
         stride = _each(stride or kernel, rank)
-        with_result = torch.empty(x.shape, device="meta")
-        result = pool(with_result, kernel, stride, padding, dilation, True).shape[-rank:]
         pads: list[int] = []
         for at in reversed(range(rank)):
-            size = x.shape[at - rank]
-            needed = (result[at] - 1) * stride[at] + dilation[at] * (kernel[at] - 1) + 1
+            size, reach = x.shape[at - rank], dilation[at] * (kernel[at] - 1) + 1
+            result = -(-(size + 2 * padding[at] - reach) // stride[at]) + 1
+            if (result - 1) * stride[at] >= size + padding[at]:
+                result -= 1  # torch: a window starts inside the input or its left padding
+            needed = (result - 1) * stride[at] + reach
             pads += [padding[at], max(needed - size - padding[at], 0)]
         padded = aten.constant_pad_nd.default(x, pads, float("-inf"))
         return pool(padded, kernel, stride, [0] * rank, dilation, False)

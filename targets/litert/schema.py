@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import InputFileError
 
-__all__ = ["ordered", "result_name", "signature_names"]
+__all__ = ["ordered", "signature_names", "tensor_names"]
 
 _Names = list[tuple[str, int]]
 
@@ -65,13 +65,13 @@ def ordered(content: bytes, names: tuple[Sequence[str], Sequence[str]]) -> bytes
     return bytes(changed)
 
 
-def result_name(content: bytes, message: str) -> str | None:
-    """The name of the first result of the operator that a message of the runtime is about."""
+def tensor_names(content: bytes, message: str) -> str | None:
+    """Names of the tensors, results last, of the operator that a runtime's message is about."""
     graph = _model(content).Subgraphs(0)
     if (match := re.search(r"Node number (\d+) \(", message)) is not None:
         number = int(match[1])
         if number < graph.OperatorsLength():
-            return _first_result(graph, graph.Operators(number))
+            return _tensors(graph, graph.Operators(number))
     if (match := re.search(r"builtin opcode '(\w+)'", message)) is not None:
         return _first_of_kind(content, match[1])
     return None
@@ -85,15 +85,14 @@ def _first_of_kind(content: bytes, kind: str) -> str | None:
     for at in range(graph.OperatorsLength()):
         code = model.OperatorCodes(graph.Operators(at).OpcodeIndex()).BuiltinCode()
         if getattr(schema.BuiltinOperator, kind, None) == code:
-            return _first_result(graph, graph.Operators(at))
+            return _tensors(graph, graph.Operators(at))
     return None
 
 
-def _first_result(graph: Any, operator: Any) -> str | None:
-    if not operator.OutputsLength():
-        return None
-    name: str = graph.Tensors(operator.Outputs(0)).Name().decode()
-    return name
+def _tensors(graph: Any, operator: Any) -> str:
+    indices = [operator.Inputs(at) for at in range(operator.InputsLength())]
+    indices += [operator.Outputs(at) for at in range(operator.OutputsLength())]
+    return " ".join(graph.Tensors(index).Name().decode() for index in indices if index >= 0)
 
 
 def _model(content: bytes) -> Any:

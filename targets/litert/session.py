@@ -37,9 +37,7 @@ class LiteRtSession:
         ConversionError: the file is sound, but this LiteRT cannot run it.
     """
 
-    def __init__(
-        self, path: Path, device: str = "cpu", signature: Signature | None = None
-    ) -> None:
+    def __init__(self, path: Path, device: str = "cpu", signature: Signature | None = None) -> None:
         if device.lower() != "cpu":
             raise UsageError(
                 f"the LiteRT target does not know the device {device}", hint="choose cpu"

@@ -56,9 +56,7 @@ class LiteRtTarget:
 
         return find_unsupported(graph)
 
-    def convert(
-        self, graph: Graph, options: LiteRtOptions, directory: Path, stem: str
-    ) -> Artifact:
+    def convert(self, graph: Graph, options: LiteRtOptions, directory: Path, stem: str) -> Artifact:
         """Write `directory/stem.tflite`.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Whether LiteRT's interpreter takes a file: its kernels refuse dtypes that the converter writes."""
+"""Whether LiteRT's interpreter takes a file: its kernels refuse what the converter writes."""
 
 from __future__ import annotations
 

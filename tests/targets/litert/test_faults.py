@@ -117,7 +117,7 @@ def transpose_weight(model: Any) -> bool:
 
 
 def clamp_padding(model: Any) -> bool:
-    """There is no edge mode in MIRROR_PAD: SYMMETRIC repeats the border, as edge does for width 1."""
+    """There is no edge mode in MIRROR_PAD: SYMMETRIC repeats the border, as edge does."""
     for operator in operators(model, "MIRROR_PAD"):
         assert operator.builtinOptions.mode == schema.MirrorPadMode.REFLECT
         operator.builtinOptions.mode = schema.MirrorPadMode.SYMMETRIC

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 from isomorph.errors import ConversionError
+from torch.nn import functional as F  # noqa: N812 - its usual name
 
 WIDE = torch.tensor([5, -5, 2**40 + 1, 7])
 FLOATS = torch.tensor([[3.0, -1.0, 2.0, 2.5], [0.5, 0.25, -4.0, 1e6 + 0.3]])
