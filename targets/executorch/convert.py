@@ -38,7 +38,7 @@ def to_executorch(graph: Graph, backend: str) -> ExecutorchProgramManager:
 
         edge = to_edge_transform_and_lower(
             program,
-            partitioner=partitioners(backend) or None,
+            partitioner=partitioners(backend, len(graph.dims)) or None,
             compile_config=edge_config(),
             constant_methods={SIGNATURE_METHOD: signature_text(graph)},
         )

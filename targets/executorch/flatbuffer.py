@@ -46,7 +46,10 @@ class Table:
         return len(self._items(field, 4))
 
     def text(self, field: int) -> str:
-        return bytes(self.octets(field)).decode("utf-8", errors="replace")
+        try:
+            return bytes(self.octets(field)).decode("utf-8")
+        except UnicodeDecodeError as error:  # the runtime would abort when it prints such a name
+            raise MalformedError("a name in it is no text") from error
 
     def octets(self, field: int) -> memoryview:
         items = self._items(field, 1)

@@ -54,13 +54,21 @@ def prepared(graph: Graph, backend: str) -> ExportedProgram:
     return program
 
 
-def partitioners(backend: str) -> list[Any]:
-    """What takes parts of the program out for a backend."""
+def partitioners(backend: str, dims: int = 0) -> list[Any]:
+    """What takes parts of the program out for a backend; `dims` counts the dynamic dims."""
     if backend == "portable":
         return []
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
-    return [XnnpackPartitioner()]
+    if dims < 2:
+        return [XnnpackPartitioner()]
+    # XNNPACK's reshape takes one dynamic size, and its partitioner does not look.
+    from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS
+
+    kept = [
+        config for config in ALL_PARTITIONER_CONFIGS if config.target_name != "view_copy.default"
+    ]
+    return [XnnpackPartitioner(configs=kept)]
 
 
 def _lay_out_plainly(program: ExportedProgram) -> None:
@@ -73,12 +81,19 @@ def _lay_out_plainly(program: ExportedProgram) -> None:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and not value.is_contiguous():
             node.meta["val"] = value.contiguous()
-    state = {name: tensor.contiguous() for name, tensor in program.state_dict.items()}
-    program._state_dict = state
+    program._state_dict = {name: _plain(tensor) for name, tensor in program.state_dict.items()}
     program._constants = {
-        name: value.contiguous() if isinstance(value, torch.Tensor) else value
+        name: _plain(value) if isinstance(value, torch.Tensor) else value
         for name, value in program.constants.items()
     }
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_contiguous():
+        return tensor
+    plain = tensor.detach().contiguous()
+    kept = isinstance(tensor, torch.nn.Parameter)
+    return torch.nn.Parameter(plain, tensor.requires_grad) if kept else plain
 
 
 def _legalize(program: ExportedProgram) -> None:

@@ -42,7 +42,12 @@ def accurate_rules(backend: str) -> dict[Any, Rule]:
         aten.remainder.Scalar: _integer_remainder,
     }
     if backend == "xnnpack":
-        return {**rules, aten.gelu.default: _tanh_gelu, aten._softmax.default: _inner_softmax}
+        return {
+            **rules,
+            aten.gelu.default: _tanh_gelu,
+            aten._softmax.default: _inner_softmax,
+            aten.prelu.default: _prelu,
+        }
     return {**rules, aten._softmax.default: _softmax}
 
 
@@ -265,6 +270,19 @@ def _integer_remainder(editor: Editor, node: Node) -> Any:
     wrong = editor.call(node, aten.lt.Scalar, signs, 0)
     moved = editor.call(node, aten.add.Tensor, rest, divisor)
     return editor.call(node, aten.where.self, wrong, moved, rest, value=node.meta["val"])
+
+
+def _prelu(editor: Editor, node: Node) -> Any:
+    """XNNPACK's lowering takes images only, and stops at anything else."""
+    x: Any = node.args[0]
+    value = tensor_value(x)
+    if value is None or value.dim() in (0, 1, 4):
+        return None
+    shape = [1, -1, *([1] * (value.dim() - 2))]
+    slope = editor.call(node, aten.reshape.default, node.args[1], shape)
+    scaled = editor.call(node, aten.mul.Tensor, x, slope)
+    positive = editor.call(node, aten.gt.Scalar, x, 0)
+    return editor.call(node, aten.where.self, positive, x, scaled, value=node.meta["val"])
 
 
 def _tanh_gelu(editor: Editor, node: Node) -> Any:

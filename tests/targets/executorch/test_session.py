@@ -150,6 +150,14 @@ def test_garbage_is_refused(content, tmp_path):
         ExecuTorchTarget().open(path)
 
 
+def test_a_name_that_is_no_text_is_refused_before_the_runtime_aborts(many, tmp_path):
+    content = many[1].path.read_bytes()
+    path = tmp_path / "damaged.pte"
+    path.write_bytes(content.replace(b"aten::argmax", b"aten::ar\x95max"))
+    with pytest.raises(InputFileError, match="no text"):
+        ExecuTorchTarget().open(path)
+
+
 def test_missing_file_and_directory_are_refused(tmp_path):
     for path in (tmp_path, tmp_path / "absent.pte"):
         with pytest.raises(InputFileError):

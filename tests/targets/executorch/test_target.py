@@ -215,3 +215,9 @@ def test_example_in_another_memory_layout_does_not_fix_it(write):
     x = torch.randn(2, 5, 13, 7).to(memory_format=torch.channels_last)
     written = write(Of(lambda x: torch.cat([functional.pad(x, (1, 1)), x[..., :9]], -1)), x)
     assert written.error(x.contiguous()) < 1e-6
+
+
+def test_weights_in_another_memory_layout_are_taken(write):
+    layer = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    x = torch.randn(2, 3, 6, 6)
+    assert write(layer, x).error(x) < 1e-6
