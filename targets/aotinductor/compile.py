@@ -62,16 +62,28 @@ def compile_package(
 
         program = move_to_device_pass(program, str(device))
     with _private_folder(compiler) as command, _exact_environment():
-        files = _compile(program, graph, options, command)
+        apart = _has_weights(program)
+        files = _compile(program, graph, options, command, weights_apart=apart)
+        if apart and any(f.endswith(".blob") and not Path(f).stat().st_size for f in files):
+            # Nothing was left of the weights, and torch does not load an empty member.
+            files = _compile(program, graph, options, command, weights_apart=False)
         _package([file for file in files if file.endswith(_KEPT)], path)
 
 
 def _compile(
-    program: ExportedProgram, graph: Graph, options: AotInductorOptions, command: str
+    program: ExportedProgram,
+    graph: Graph,
+    options: AotInductorOptions,
+    command: str,
+    *,
+    weights_apart: bool,
 ) -> list[str]:
     import torch._inductor
 
     settings = _settings(graph, options, command)
+    if weights_apart:  # the linker need not carry them, and no random number marks them
+        settings["aot_inductor.package_constants_in_so"] = False
+        settings["aot_inductor.package_constants_on_disk_format"] = "binary_blob"
     with quiet_loggers("torch", level=50), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module: Any = program.module(check_guards=False)
@@ -81,6 +93,16 @@ def _compile(
         except Exception as error:
             raise _conversion_error(error, program) from error
     return [str(file) for file in files]
+
+
+def _has_weights(program: ExportedProgram) -> bool:
+    from ...exporter.graph import placeholder_tensors
+
+    tensors = placeholder_tensors(program)
+    return any(
+        node.users and node.name in tensors and tensors[node.name].numel()
+        for node in program.graph.nodes
+    )
 
 
 def _settings(graph: Graph, options: AotInductorOptions, command: str) -> dict[str, Any]:
@@ -93,9 +115,6 @@ def _settings(graph: Graph, options: AotInductorOptions, command: str) -> dict[s
         "aot_inductor.package": True,
         "aot_inductor.metadata": {NAMES_KEY: json.dumps(names, sort_keys=True)},
         "aot_inductor.model_name_for_generated_files": MODEL,
-        # In a file of their own: the linker need not carry them, and no random number marks them.
-        "aot_inductor.package_constants_in_so": False,
-        "aot_inductor.package_constants_on_disk_format": "binary_blob",
         "aot_inductor.precompile_headers": False,
         "aot_inductor.compile_wrapper_opt_level": "O0",  # calls kernels; computes nothing itself
         "aot_inductor.enable_line_tables": False,

@@ -57,6 +57,29 @@ _FORMATS = {
     torch.channels_last_3d: 3,
 }
 
+# Second names of operators, which TorchScript replaces by the first
+# (torch/csrc/jit/passes/normalize_ops.cpp).
+_ALIASES = {
+    "absolute": "abs",
+    "clip": "clamp",
+    "concat": "cat",
+    "concatenate": "cat",
+    "det": "linalg_det",
+    "divide": "div",
+    "true_divide": "div",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "multiply": "mul",
+    "negative": "neg",
+    "not_equal": "ne",
+    "subtract": "sub",
+    "swapaxes": "transpose.int",
+    "swapdims": "transpose.int",
+    **{f"arc{name}": f"a{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
+}
+
 _PYTHON: dict[Any, str] = {
     operator.add: "{} + {}",
     operator.sub: "{} - {}",
@@ -280,7 +303,8 @@ class _Writer:
         namespace, _, name = schema.name.partition("::")
         if not _scalar_for_tensor(node):
             overload = "" if _resizes_to_size(node) else schema.overload_name
-            self._overloads.append((f"{schema.name}.{overload}".rstrip("."), node))
+            known = f"aten::{_ALIASES[name]}" if name in _ALIASES else schema.name
+            self._overloads.append((f"{known}.{overload}".rstrip("."), node))
         library = "torch" if namespace == "aten" else f"ops.{namespace}"
         if keyword.iskeyword(name):
             raise ConversionError(f"{schema.name} cannot be written as TorchScript source")

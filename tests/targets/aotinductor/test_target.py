@@ -27,7 +27,7 @@ class Border(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.half = nn.Linear(3, 3).bfloat16()
+        self.low = nn.Linear(3, 3).bfloat16()
 
     def forward(
         self, x: Tensor, count: Tensor, flag: Tensor, state: Tensor, h: Tensor
@@ -42,7 +42,7 @@ class Border(nn.Module):
             "n": steps,
             "f": ~flag,
             "mean": x.mean(),
-            "low": self.half(h),
+            "low": self.low(h),
         }
 
 

@@ -143,6 +143,27 @@ def test_sizes_stay_symbolic(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], expected.numpy(), err_msg=name)
 
 
+class Sizes(nn.Module):
+    """Arithmetic on sizes, and operators under second names."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = x.shape
+        count = a**2 + max(a, b) + int(a * 1.5) + a // 3 + a % 4 + round(a / 2) + a * b
+        y = torch.true_divide(torch.swapaxes(x, 0, 1), 2.0)
+        return torch.subtract(x.new_zeros(count, 1), y.sum())
+
+
+def test_arithmetic_on_sizes_follows_pythons_rules(tmp_path: Path) -> None:
+    dynamic = {"x.0": "a:2..20", "x.1": "b:2..20"}
+    graph = isomorph.trace(Sizes(), args=(torch.randn(6, 7),), dynamic=dynamic)
+    path = write(graph, tmp_path)
+
+    for size in ((6, 7), (5, 9), (13, 3), (7, 2)):
+        x = torch.randn(size)
+        expected = graph.run({"x": x})["output_0"]
+        np.testing.assert_allclose(run(path, x=x)["output_0"], expected.numpy(), rtol=1e-5)
+
+
 def test_weights_are_stored_once_even_if_tied_or_views_of_more(tmp_path: Path) -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
