@@ -123,8 +123,8 @@ def _parameters(model: openvino.Model | None, graph: Graph) -> list[Any]:
     """The model's parameters with the declared shapes and dtypes, one for every input."""
     from openvino import opset13 as ops
 
-    parameters = list(model.get_parameters()) if model is not None else []
-    if not parameters:  # nothing is computed from an input
+    parameters = [] if model is None else list(model.get_parameters())
+    if model is None or not parameters:  # nothing is computed from an input
         return [ops.parameter(input_shape(s), input_type(s), name=s.name) for s in graph.inputs]
     if len(parameters) != len(graph.inputs):
         raise ConversionError(

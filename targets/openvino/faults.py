@@ -42,28 +42,19 @@ def repaired(program: ExportedProgram) -> None:
 
 
 def _floor_division(editor: Editor, node: Node) -> Any:
-    """`//`: the frontend truncates integers, and rounds float quotients before flooring.
-
-    What is left after the remainder is taken away divides exactly (floats: up to the rounding
-    of one quotient, hence the round, as in torch's `div_floor_floating`).
-    """
+    """`//` of integers, which the frontend truncates; less its remainder, `a` divides exactly."""
     names = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]
     if "rounding_mode" in names and argument(node, "rounding_mode") != "floor":
         return None
     result = tensor_value(node)
-    if result is None:
+    if result is None or result.dtype.is_floating_point:
         return None
     a, b = (_as_tensor(editor, node, item, result.dtype) for item in node.args[:2])
     left = editor.call(node, aten.remainder.Tensor, a, b)
     whole = editor.call(node, aten.sub.Tensor, a, left)
-    if not result.dtype.is_floating_point:
-        return editor.call(
-            node, aten.div.Tensor_mode, whole, b, rounding_mode="trunc", value=node.meta["val"]
-        )
-    quotient = editor.call(node, aten.round.default, editor.call(node, aten.div.Tensor, whole, b))
-    plain = editor.call(node, aten.div.Tensor, a, b)
-    zero = editor.call(node, aten.eq.Scalar, b, 0)
-    return editor.call(node, aten.where.self, zero, plain, quotient, value=node.meta["val"])
+    return editor.call(
+        node, aten.div.Tensor_mode, whole, b, rounding_mode="trunc", value=node.meta["val"]
+    )
 
 
 def _as_tensor(editor: Editor, node: Node, item: Any, dtype: torch.dtype) -> Any:
