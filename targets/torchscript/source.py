@@ -108,7 +108,7 @@ _PYTHON: dict[Any, str] = {
     math.ceil: "torch.ceil({})",
     math.trunc: "int({})",
     torch.sym_sum: "",  # of a list
-    torch._sym_sqrt: "torch.sqrt({})",
+    torch._sym_sqrt: "torch.sqrt({})",  # type: ignore[attr-defined]
     round: "int(torch.round({}))",
     math.sqrt: "torch.sqrt({})",
 }
