@@ -160,8 +160,36 @@ def optimize(model: ir.Model) -> None:
     """Constant folding and fusions of the onnx libraries, in place, as torch applies them."""
     import torch
 
-    with quiet_loggers(*_CHATTER):
+    with quiet_loggers(*_CHATTER), _exact_identities():
         torch.onnx.ONNXProgram(model, None).optimize()
+
+
+@contextmanager
+def _exact_identities() -> Iterator[None]:
+    """While active, onnxscript's patterns take a number for 0 or 1 only if it is exactly that.
+
+    Its matcher allows 1e-5 (relative) and 1e-8 (absolute): `x + 1e-12` became `x`, and what
+    was kept from dividing by zero did so (seen with onnxscript 0.7.2).
+    """
+    from onnxscript.rewriter import _matcher
+
+    matcher: Any = _matcher.SimplePatternMatcher
+    match = matcher._match_constant
+
+    def exact(self: Any, pattern: Any, value: Any) -> bool:
+        if not match(self, pattern, value):
+            return False
+        wanted = pattern.value
+        if not isinstance(wanted, (int, float)) or not float(wanted).is_integer():
+            return True
+        found = value.const_value.numpy().item()
+        return bool(found == wanted) or bool(self.fail(f"{found} is not exactly {wanted}"))
+
+    matcher._match_constant = exact
+    try:
+        yield
+    finally:
+        matcher._match_constant = match
 
 
 # The opset that torchlib's translations are written in.

@@ -212,3 +212,20 @@ def test_convert_without_the_packages_says_how_to_get_them(
 
     with pytest.raises(MissingRequirementError, match=r"isomorph\[onnx\]"):
         write(block, X)
+
+
+class Nearly(nn.Module):
+    """Numbers that an optimiser may take for 0 or 1, where it shows."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        zero = x - x
+        return {
+            "sum": x / ((zero * zero).sum() + 1e-12),
+            "difference": x / ((zero * zero).sum() - 1e-12),
+            "product": (x * 1.000004 - x) * 1e6,
+            "quotient": (x / 1.000004 - x) * 1e6,
+        }
+
+
+def test_numbers_near_0_and_1_are_not_taken_for_them(write: Any) -> None:
+    write(Nearly(), X).assert_computes((X,))
