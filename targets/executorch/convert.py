@@ -10,7 +10,7 @@ from ..unsupported import cannot_express
 from .kernels import lacking
 from .prepare import (
     edge_config,
-    lowering_errors,
+    lowering,
     partitioners,
     prepared,
     require_border,
@@ -33,7 +33,7 @@ def to_executorch(graph: Graph, backend: str) -> ExecutorchProgramManager:
     require_border(graph)
     require_fixed_steps(graph)
     program = prepared(graph, backend)
-    with lowering_errors():
+    with lowering():
         from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 
         edge = to_edge_transform_and_lower(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "edge_config",
     "find_unsupported",
-    "lowering_errors",
+    "lowering",
     "partitioners",
     "prepared",
     "require_border",
@@ -44,12 +44,12 @@ def prepared(graph: Graph, backend: str) -> ExportedProgram:
         ConversionError: torch cannot decompose it.
     """
     program: ExportedProgram = flat_program(graph)
-    _legalize(program)
-    with lowering_errors():
+    with lowering():
+        _legalize(program)
         _lay_out_plainly(program)
         program = program.run_decompositions(_decompositions(program, backend))
-    _legalize(program)
-    legalize(program, _never, accurate_rules(backend))
+        _legalize(program)
+        legalize(program, _never, accurate_rules(backend))
     refresh_outputs(program)
     return program
 
@@ -139,7 +139,7 @@ def find_unsupported(graph: Graph) -> list[Unsupported]:
     if loops := _endless_loops(graph):
         return loops
     program = prepared(graph, "portable")
-    with lowering_errors():
+    with lowering():
         from executorch.exir import to_edge_transform_and_lower
 
         edge = to_edge_transform_and_lower(program, compile_config=edge_config())
@@ -199,12 +199,18 @@ def require_border(graph: Graph) -> None:
 
 
 @contextmanager
-def lowering_errors() -> Iterator[None]:
-    """executorch and torch raise anything here; tell the innermost cause. Keeps both quiet."""
+def lowering() -> Iterator[None]:
+    """Where executorch and torch work: keeps them quiet, and tells the cause of what they raise.
+
+    Dims keep the bounds that they were captured with. A retrace adds guards (a convolution asks
+    whether the batch is below 16), which would narrow them: the file's bound, too.
+    """
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
     names = ("executorch", "root", "torch.export", "torch.utils._pytree", "torchao")
     level = logging.root.level
     try:
-        with warnings.catch_warnings(), quiet_loggers(*names):
+        with warnings.catch_warnings(), quiet_loggers(*names), ShapeEnv().suppress_guards():
             warnings.simplefilter("ignore")
             logging.root.setLevel(logging.ERROR)
             yield

@@ -59,6 +59,7 @@ class ExecuTorchTarget:
             runs=found,
             devices=("cpu",) if found else (),
             remedy=None if found else _REMEDY,
+            package="executorch",
         )
 
     def check(self, graph: Graph) -> list[Unsupported]:

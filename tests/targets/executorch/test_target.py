@@ -59,6 +59,14 @@ def test_inputs_that_vary_are_dynamic_in_the_file(block, write):
     assert not read_pte(write(block, X).path).inputs[0].dynamic
 
 
+@pytest.mark.parametrize("most", [3, 15, 16, 64, 1000])
+def test_the_bound_in_the_file_is_the_dims(most, block, write):
+    written = write(
+        block, X[:1], dynamic={"x.0": f"batch:1..{most}", "x.3": f"width:2..{2 * most}"}
+    )
+    assert read_pte(written.path).inputs[0].sizes == (most, 3, 6, 2 * most)
+
+
 def test_dim_without_an_upper_bound_is_refused_with_the_choices(block, write):
     with pytest.raises(ConversionError, match=r"batch of x has none") as caught:
         write(block, X, dynamic={"x.0": "batch"})
