@@ -269,7 +269,7 @@ def _load_error(path: Path, error: Exception) -> Exception:
         return ConversionError(
             f"ONNX Runtime cannot run the bfloat16 operators of {path.name} here: {text}",
             hint="its CPU provider has next to none: use --precision fp16, or write bf16 with "
-            "--set opset=22 --no-validate for another runtime",
+            "--no-validate for another runtime",
         )
     if kind == "NotImplemented" or "NOT_IMPLEMENTED" in text:
         return ConversionError(

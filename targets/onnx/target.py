@@ -26,24 +26,26 @@ _CUDA_REMEDY = (
 )
 _BUILDERS = ("onnx", "onnx_ir", "onnxscript")
 _OPSETS = range(18, 24)
+_DEFAULT_OPSET = {"fp32": 20, "fp16": 20, "bf16": 22}
 
 
 @dataclass(frozen=True)
 class OnnxOptions:
     """Options of the ONNX target.
 
-    opset: version of the ONNX operator set, 18 to 23.
+    opset: version of the ONNX operator set, 18 to 23; none: 20, or 22 for bfloat16,
+        which older convolutions and poolings do not take.
     optimize: run the optimisers of the onnx libraries (constant folding, fusions).
     external_data: weights beside the model in `NAME.onnx.data`: by size (above
         1.5 GB; a protobuf file ends at 2 GiB), always, or never.
     """
 
-    opset: int = 20
+    opset: int | None = None
     optimize: bool = True
     external_data: Literal["auto", "always", "never"] = "auto"
 
     def __post_init__(self) -> None:
-        if self.opset not in _OPSETS:
+        if self.opset is not None and self.opset not in _OPSETS:
             raise UsageError(
                 f"ONNX opset {self.opset} is out of range",
                 hint=f"choose {_OPSETS.start} to {_OPSETS.stop - 1}",
@@ -53,6 +55,11 @@ class OnnxOptions:
                 f"external_data={self.external_data!r} is unknown",
                 hint="choose auto, always or never",
             )
+
+
+    def opset_for(self, precision: str) -> int:
+        """The operator set to write a graph of that precision in."""
+        return self.opset if self.opset is not None else _DEFAULT_OPSET[precision]
 
 
 class OnnxTarget:
@@ -91,7 +98,7 @@ class OnnxTarget:
         require("writing ONNX", _BUILDERS, _REMEDY)
         from .prepare import find_unsupported
 
-        return find_unsupported(graph, OnnxOptions().opset)
+        return find_unsupported(graph, OnnxOptions().opset_for(graph.precision))
 
     def convert(
         self,
@@ -115,7 +122,7 @@ class OnnxTarget:
         from .storage import INLINE_LIMIT, save, weight_bytes
 
         on_stage("translate")
-        model = to_onnx(graph, options.opset, optimize=options.optimize)
+        model = to_onnx(graph, options.opset_for(graph.precision), optimize=options.optimize)
         size = weight_bytes(model)
         if options.external_data == "never" and size > _PROTOBUF_LIMIT:
             raise ConversionError(

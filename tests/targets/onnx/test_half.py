@@ -5,6 +5,7 @@ from __future__ import annotations
 import isomorph
 import numpy as np
 import onnx
+import onnx
 import pytest
 import torch
 from isomorph.errors import ConversionError, UsageError
@@ -86,3 +87,11 @@ def test_bits_round_as_torch_does():
     rounded = from_bits(to_bits(values.numpy()))
     np.testing.assert_array_equal(rounded, values.to(torch.bfloat16).float().numpy())
     assert np.isnan(from_bits(to_bits(np.array([np.nan], np.float32)))).all()
+
+
+def test_bf16_is_written_in_an_opset_whose_convolutions_take_it(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU())
+    path = tmp_path / "net.onnx"
+    options = {"inputs": ["1x3x8x8"], "precision": "bf16", "output": path, "validate": False}
+    isomorph.export(module, **options)
+    assert onnx.load(path).opset_import[0].version == 22
