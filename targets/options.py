@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import UsageError
+from . import registry
 
 __all__ = ["build_options", "describe_options", "split_settings"]
 
@@ -38,9 +39,18 @@ def split_settings(settings: Sequence[str], formats: Sequence[str]) -> dict[str,
         else:
             raise UsageError(
                 f"--set {text!r} does not say which format it is for",
-                hint=f"write {formats[0]}.{text}",
+                hint=f"write {_owner(key, formats)}.{text}",
             )
     return options
+
+
+def _owner(key: str, formats: Sequence[str]) -> str:
+    """The first format that has an option of that name."""
+    fields = {
+        name: {field.name for field in dataclasses.fields(registry.get(name).options_type)}
+        for name in formats
+    }
+    return next((name for name in formats if key in fields[name]), formats[0])
 
 
 def build_options(options_type: type, values: Mapping[str, Any]) -> Any:
@@ -55,9 +65,10 @@ def build_options(options_type: type, values: Mapping[str, Any]) -> Any:
     for key, value in values.items():
         if key not in fields:
             near = difflib.get_close_matches(key, fields, 1)
+            described = describe_options(options_type)
             raise UsageError(
                 f"unknown option {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-                hint=f"valid: {describe_options(options_type)}",
+                hint=f"valid: {described}" if described else "this format has no options",
             )
         converted[key] = _convert(key, value, hints[key])
     try:
