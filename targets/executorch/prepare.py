@@ -22,18 +22,17 @@ from .kernels import has_kernel, lacking
 from .rules import accurate_rules
 
 if TYPE_CHECKING:
-    from executorch.exir import EdgeCompileConfig
+    from executorch.exir import EdgeProgramManager
     from torch.export import ExportedProgram
     from torch.fx import Node
 
 __all__ = [
-    "edge_config",
     "find_unsupported",
     "lowering",
-    "partitioners",
     "prepared",
     "require_border",
     "require_fixed_steps",
+    "to_edge",
 ]
 
 
@@ -47,28 +46,41 @@ def prepared(graph: Graph, backend: str) -> ExportedProgram:
     with lowering():
         _legalize(program)
         _lay_out_plainly(program)
-        program = program.run_decompositions(_decompositions(program, backend))
+        table = _decompositions(program, backend)
+        program = program.run_decompositions(table)
         _legalize(program)
         legalize(program, _never, accurate_rules(backend))
-    refresh_outputs(program)
+        refresh_outputs(program)
+        _spare_retraces(program, table)
     return program
 
 
-def partitioners(backend: str, dims: int = 0) -> list[Any]:
-    """What takes parts of the program out for a backend; `dims` counts the dynamic dims."""
-    if backend == "portable":
-        return []
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+def to_edge(program: ExportedProgram, methods: dict[str, str] | None = None) -> EdgeProgramManager:
+    """A prepared program in the edge dialect, with constant methods; nothing is delegated.
 
-    if dims < 2:
-        return [XnnpackPartitioner()]
-    # XNNPACK's reshape takes one dynamic size, and its partitioner does not look.
-    from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS
+    Without the verifier of that dialect: `lacking` asks the runtime's registry instead.
+    """
+    from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 
-    kept = [
-        config for config in ALL_PARTITIONER_CONFIGS if config.target_name != "view_copy.default"
-    ]
-    return [XnnpackPartitioner(configs=kept)]
+    return to_edge_transform_and_lower(
+        program,
+        compile_config=EdgeCompileConfig(_check_ir_validity=False),
+        constant_methods=methods,
+    )
+
+
+def _spare_retraces(program: ExportedProgram, table: dict[Any, Any]) -> None:
+    """Let exir's two further decompositions pass where they would find nothing to do.
+
+    Each retraces the whole program, which is a fifth of the time of a conversion. The second
+    would take apart what XNNPACK wants whole, too.
+    """
+    aten = torch.ops.aten
+    for node in program.graph.nodes:
+        if node.target is aten.reshape.default:
+            node.target = aten.view_copy.default
+    program.graph_module.recompile()
+    program.run_decompositions = lambda _=None: program
 
 
 def _lay_out_plainly(program: ExportedProgram) -> None:
@@ -120,17 +132,12 @@ def _decompositions(program: ExportedProgram, backend: str) -> dict[Any, Any]:
             continue
         if not _is_view(target):  # the lowering turns those into copies
             table.setdefault(target, known)
-    for partitioner in partitioners(backend):
-        for target in partitioner.ops_to_not_decompose(program)[0]:
+    if backend == "xnnpack":
+        from .delegation import Partitioner
+
+        for target in Partitioner().ops_to_not_decompose(program)[0]:
             table.pop(target, None)
     return table
-
-
-def edge_config() -> EdgeCompileConfig:
-    """Without the verifier of the edge dialect: `lacking` asks the runtime's registry instead."""
-    from executorch.exir import EdgeCompileConfig
-
-    return EdgeCompileConfig(_check_ir_validity=False)
 
 
 def find_unsupported(graph: Graph) -> list[Unsupported]:
@@ -140,10 +147,7 @@ def find_unsupported(graph: Graph) -> list[Unsupported]:
         return loops
     program = prepared(graph, "portable")
     with lowering():
-        from executorch.exir import to_edge_transform_and_lower
-
-        edge = to_edge_transform_and_lower(program, compile_config=edge_config())
-    return lacking(edge.exported_program())
+        return lacking(to_edge(program).exported_program())
 
 
 def _endless_loops(graph: Graph) -> list[Unsupported]:

@@ -84,7 +84,7 @@ class ExecuTorchTarget:
         from .pte import read_pte
         from .session import describe, share_text
 
-        program = to_executorch(graph, options.backend)
+        program, notes = to_executorch(graph, options.backend)
         path = directory / f"{stem}{self.suffix}"
         with path.open("wb") as file:
             program.write_to_file(file)
@@ -96,7 +96,7 @@ class ExecuTorchTarget:
             inputs=graph.inputs,
             outputs=graph.outputs,
             versions=found_versions(("torch", "executorch")),
-            notes=(share_text(describe(read_pte(path))),),
+            notes=(share_text(describe(read_pte(path))), *notes),
         )
 
     def open(
