@@ -204,7 +204,12 @@ def export(
 @click.option("--against", required=True, metavar="SOURCE", help="The checkpoint to compare with.")
 @_source_options
 @click.option("--device", default="cpu", show_default=True, metavar="NAME")
-def validate(artifact: str, against: str, device: str, **given: Any) -> None:
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "fp16", "bf16"]),
+    help="Whose noise the artifact may have. Default: what the manifest says, else fp32.",
+)
+def validate(artifact: str, against: str, device: str, precision: str | None, **given: Any) -> None:
     """Check that ARTIFACT computes what the checkpoint does.
 
     What is not given is read from the artifact's manifest.
@@ -222,6 +227,7 @@ def validate(artifact: str, against: str, device: str, **given: Any) -> None:
                 artifact,
                 against,
                 device=device,
+                precision=precision,
                 data=list(given["data"]),
                 progress=_progress(given),
                 **_request(given),

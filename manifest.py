@@ -15,6 +15,7 @@ from typing import Any
 from .errors import InputFileError
 from .exporter.signature import TensorSpec
 from .hashing import sha256_of
+from .targets.base import PRECISIONS
 
 __all__ = ["SCHEMA", "Manifest", "manifest_path"]
 
@@ -93,7 +94,7 @@ class Manifest:
                 )
             _ = (manifest.format, manifest.inputs, manifest.outputs)
             _check_names(manifest.files)
-            if manifest.precision not in ("fp32", "fp16", "bf16"):
+            if manifest.precision not in PRECISIONS:
                 raise ValueError(f"it names the precision {manifest.precision[:80]!r}")
             _check_request(manifest.request)
         except (

@@ -21,7 +21,7 @@ from ..errors import (
 from ..progress import Progress, Silent, Step
 from ..publishing import Staging, destination_errors
 from ..targets import registry
-from ..targets.base import Signature
+from ..targets.base import PRECISIONS, Signature
 from .planning import Plan, make_plans, protect
 from .records import build_manifest, stale_files
 from .result import ExportedArtifact, ExportResult
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 __all__ = ["export"]
-
-PRECISIONS = ("fp32", "fp16", "bf16")
 
 _RANK = {"built": 0, "evaluated": 1, "executed": 2}
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..exporter.signature import TensorSpec
 
 __all__ = [
+    "PRECISIONS",
     "Artifact",
     "Capability",
     "Evidence",
@@ -28,6 +29,9 @@ __all__ = [
     "Target",
     "Unsupported",
 ]
+
+PRECISIONS = ("fp32", "fp16", "bf16")
+"""What `--precision` can be: the model's own arithmetic, or half precision of either kind."""
 
 EvidenceKind = Literal["executed", "evaluated", "built"]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConversionError, InputFileError
+from ..errors import ConversionError, InputFileError, UsageError
 from ..exporter.source import Request, in_eval_mode, open_source, sample_entries
 from ..manifest import Manifest, manifest_path
 from ..progress import Progress, Silent
 from ..targets import registry
-from ..targets.base import Signature
+from ..targets.base import PRECISIONS, Signature
 from . import cases, reference
 from .parity import judge
 
@@ -72,6 +72,7 @@ def validate(
     inputs: Mapping[str, Any] | Sequence[str | Path] | str | Path | None = None,
     dynamic: Mapping[str, str] | None = None,
     device: str = "cpu",
+    precision: str | None = None,
     data: Sequence[str | Path | Mapping[str, Any]] | None = None,
     trust: bool = False,
     allow: Sequence[str] = (),
@@ -86,6 +87,7 @@ def validate(
         against: a checkpoint's path, or a module.
         model: as for `export`, and so are args, kwargs, inputs, dynamic, data, trust, allow.
         device: where to run the artifact.
+        precision: "fp32", "fp16" or "bf16": whose noise the artifact may have.
         trust: also lets an artifact that is native code run; see `load`.
         progress: told about stages; silent by default.
 
@@ -96,6 +98,10 @@ def validate(
         MissingRequirementError: the runtime or the device is not there.
     """
     progress = progress or Silent()
+    if precision not in (None, *PRECISIONS):
+        raise UsageError(
+            f"precision {precision!r} is not known", hint=f"choose {', '.join(PRECISIONS)}"
+        )
     path = Path(artifact)
     target, manifest, notes = _identify(path)
     _demand_trust(target, path, trust)
@@ -109,10 +115,11 @@ def validate(
             samples, more = load_samples(sample_entries(data), source.capture.graph.inputs)
             notes += more
         graph = source.capture.graph
-        if manifest is not None and manifest.precision != "fp32":
+        wanted = precision or (manifest.precision if manifest else "fp32")
+        if wanted != "fp32":
             from ..exporter.precision import lower_precision
 
-            graph = lower_precision(graph, manifest.precision)
+            graph = lower_precision(graph, wanted)
         signature = _signature(manifest) or Signature(graph.inputs, graph.outputs)
         with target.open(path, device, signature) as session:
             found = make_reference(source.capture, source.module, samples, progress, graph)

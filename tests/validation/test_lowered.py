@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import isomorph
 import numpy as np
 import pytest
 import torch
@@ -242,3 +243,13 @@ def test_a_fixed_tolerance_is_that_of_the_half_type(known):
     report = verdict_of(found, lower_precision(graph, "fp16"))
     assert report.verdict == "pass", report.reason
     assert verdict_of(found, lower_precision(graph, "fp16"), scaled_by(1.02)).verdict == "fail"
+
+
+def test_a_half_file_of_unknown_origin_is_judged_by_the_precision_one_names(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+    path = tmp_path / "net.onnx"
+    isomorph.export(module, inputs=["4x16"], precision="fp16", output=path)
+    path.with_name("net.onnx.manifest.json").unlink()
+    given = {"inputs": ["4x16"]}
+    assert isomorph.validate(path, module, **given).verdict == "fail"
+    assert isomorph.validate(path, module, precision="fp16", **given).verdict == "pass"
