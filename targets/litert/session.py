@@ -63,13 +63,16 @@ class LiteRtSession:
         """
         if self._interpreter is None:
             raise UsageError(f"the session on {self.path.name} is closed")
+        import numpy as np
+
         feed = checked_feed(inputs, self.inputs)
         try:
             for name, array in feed.items():
                 self._interpreter.set_tensor(self._indices[0][name], array)
             self._interpreter.invoke()
             return {
-                spec.name: self._interpreter.get_tensor(self._indices[1][spec.name]).copy()
+                # A tensor without axes comes as a numpy scalar.
+                spec.name: np.array(self._interpreter.get_tensor(self._indices[1][spec.name]))
                 for spec in self.outputs
             }
         except (RuntimeError, ValueError) as error:

@@ -47,6 +47,7 @@ class LiteRtTarget:
             runs=runs,
             devices=("cpu",) if runs else (),
             remedy=None if builds and runs else _REMEDY,
+            package="litert-torch",
         )
 
     def check(self, graph: Graph) -> list[Unsupported]:

@@ -4,9 +4,10 @@ The plug-in compiles matmul -> softmax -> matmul of rank 3 or 4 into one kernel 
 OpenVINO 2026.4.1 gets it wrong in two cases (measured, see docs/openvino.md):
 
 - with static shapes, when the query, key and value are slices of one permuted tensor and the
-  number of tokens equals the number of heads: relative RMS error 0.02 to 0.3;
-- with a dynamic number of tokens, when a call has more than the calls before it and reaches 16:
-  relative RMS error above 3, garbage.
+  number of tokens equals the number of heads: relative RMS error 0.1 to 0.3. It needs OpenVINO's
+  attention operator; `prepare` decomposes attention, and the products are right;
+- with a dynamic number of tokens, when the first call has one token and a later one at least 16:
+  relative RMS error 1 to 90, garbage. The products have it too, so it is cured here.
 
 The kernel does not take rank 5, so the product before the softmax is made with leading axes of
 size 1. The arithmetic is the same, the plug-in then runs matmul and softmax one by one, and
@@ -63,13 +64,8 @@ def _products_before(softmax: Any) -> list[Any]:
 def _at_risk(product: Any) -> bool:
     shape = product.get_output_partial_shape(0)
     if shape.rank.is_dynamic or shape.rank.get_length() not in (3, 4):
-        return bool(shape.rank.is_dynamic)
-    *lead, queries, keys = shape
-    if queries.is_dynamic or keys.is_dynamic:
-        return True
-    tokens = {queries.get_length(), keys.get_length()}
-    # Heads may have been merged with the batch: then the number of heads is a divisor.
-    return any(size.is_dynamic or size.get_length() % n == 0 for size in lead for n in tokens)
+        return False
+    return bool(shape[-2].is_dynamic or shape[-1].is_dynamic)
 
 
 def _raise_rank(product: Any) -> None:

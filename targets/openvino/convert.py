@@ -29,13 +29,14 @@ def to_openvino(graph: Graph) -> tuple[openvino.Model, tuple[str, ...]]:
         ConversionError: an operator or dtype has no translation, or one known to be wrong.
     """
     require_types(graph)
-    program, places = prepared(graph)
-    if wrong := untranslated(program):
-        raise cannot_express("OpenVINO", wrong)
-    computes = any(place >= 0 for place in places)
-    model = _translate(program, graph) if computes else None
-    model = border_model(model, graph, places)
-    guard_attention(model)
+    with frontend_errors():
+        program, places = prepared(graph)
+        if wrong := untranslated(program):
+            raise cannot_express("OpenVINO", wrong)
+        computes = any(place >= 0 for place in places)
+        model = _translate(program, graph) if computes else None
+        model = border_model(model, graph, places)
+        guard_attention(model)
     return model, _notes(graph)
 
 
@@ -58,17 +59,16 @@ def _translate(program: ExportedProgram, graph: Graph) -> Any:
     import openvino
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
 
-    with frontend_errors():
-        decoder = TorchFXPythonDecoder(
-            program.module(),
-            input_shapes=[input_shape(spec) for spec in graph.inputs],
-            dynamic_shapes=False,
-        )
-        for index, spec in enumerate(graph.inputs):
-            decoder.input_types[index] = openvino.OVAny(input_type(spec))
-        try:
-            return openvino.convert_model(decoder, extension=extensions())
-        except Exception as error:
-            if failed := failed_operators(program, str(error)):
-                raise cannot_express("OpenVINO", failed) from error
-            raise
+    decoder = TorchFXPythonDecoder(
+        program.module(),
+        input_shapes=[input_shape(spec) for spec in graph.inputs],
+        dynamic_shapes=False,
+    )
+    for index, spec in enumerate(graph.inputs):
+        decoder.input_types[index] = openvino.OVAny(input_type(spec))
+    try:
+        return openvino.convert_model(decoder, extension=extensions())
+    except Exception as error:
+        if failed := failed_operators(program, str(error)):
+            raise cannot_express("OpenVINO", failed) from error
+        raise

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["fault", "repaired"]
+__all__ = ["beyond_int32", "fault", "repaired"]
 
 aten = torch.ops.aten
 
@@ -57,6 +57,84 @@ def _floor_division(editor: Editor, node: Node) -> Any:
     )
 
 
+def _division(editor: Editor, node: Node) -> Any:
+    result = tensor_value(node)
+    if result is None or not result.dtype.is_floating_point:
+        return _floor_division(editor, node)
+    names = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]
+    if "rounding_mode" in names and argument(node, "rounding_mode") == "trunc":
+        return _float_truncation(editor, node, result)
+    return None
+
+
+def _float_truncation(editor: Editor, node: Node, result: torch.Tensor) -> Any:
+    """Rounded towards zero; the frontend goes through int32 and wraps around."""
+    a, b = (_as_tensor(editor, node, item, result.dtype) for item in node.args[:2])
+    quotient = editor.call(node, aten.div.Tensor, a, b, value=node.meta["val"])
+    return editor.call(
+        node,
+        aten.where.self,
+        editor.call(node, aten.lt.Scalar, quotient, 0),
+        editor.call(node, aten.ceil.default, quotient),
+        editor.call(node, aten.floor.default, quotient),
+        value=node.meta["val"],
+    )
+
+
+def _inexact_quotient(node: Node) -> str:
+    """Why `//` of floats may be wrong: OpenVINO rounds the quotient before its floor.
+
+    With a divisor of few bits, multiples of it are exact, and so is the quotient where it counts.
+    """
+    names = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]
+    if "rounding_mode" in names and argument(node, "rounding_mode") != "floor":
+        return ""
+    result, divisor = tensor_value(node), node.args[1]
+    if result is None or not result.dtype.is_floating_point:
+        return ""
+    if isinstance(divisor, (int, float)) and float(divisor * 256).is_integer():
+        return ""
+    return (
+        "OpenVINO rounds a quotient of floats before its floor (1.0 // 0.1 gives 10, not 9); "
+        "divide integers, or by a number with few bits such as 2.5"
+    )
+
+
+_SENTINELS = (aten.slice.Tensor, aten.slice_scatter.default)  # "to the end" is 2^63 - 1
+
+
+def beyond_int32(program: ExportedProgram) -> list[tuple[Node, str]]:
+    """Nodes that read a whole number which int32, in which the CPU plug-in computes, lacks."""
+    held = {
+        spec.arg.name: (spec.target, {**program.state_dict, **program.constants}.get(spec.target))
+        for spec in program.graph_signature.input_specs
+        if spec.target is not None
+    }
+    found = []
+    for node in program.graph.nodes:
+        if node.op != "call_function" or node.target in _SENTINELS:
+            continue
+        leaves = torch.utils._pytree.tree_leaves((node.args, node.kwargs))
+        values = [v for item in (node, *leaves) if (v := tensor_value(item)) is not None]
+        if any(value.dtype.is_floating_point or value.dtype.is_complex for value in values):
+            continue  # computed as a float
+        for item in leaves:
+            if isinstance(item, int) and not -(2**31) <= item < 2**31:
+                found.append((node, f"{item} is beyond int32, in which OpenVINO computes int64"))
+            name, tensor = held.get(getattr(item, "name", ""), ("", None))
+            if tensor is not None and tensor.dtype == torch.int64 and tensor.numel():
+                low, high = (int(v) for v in torch.aminmax(tensor))
+                if low < -(2**31) or high >= 2**31:
+                    found.append(
+                        (
+                            node,
+                            f"{name} holds {high if high >= 2**31 else low}, beyond int32, in "
+                            "which OpenVINO computes int64",
+                        )
+                    )
+    return found
+
+
 def _as_tensor(editor: Editor, node: Node, item: Any, dtype: torch.dtype) -> Any:
     value = tensor_value(item)
     if value is None:
@@ -68,10 +146,12 @@ def _as_tensor(editor: Editor, node: Node, item: Any, dtype: torch.dtype) -> Any
 
 
 _RULES: dict[Any, Any] = {
-    aten.floor_divide.default: _floor_division,
-    aten.div.Tensor_mode: _floor_division,
+    aten.floor_divide.default: _division,
+    aten.div.Tensor_mode: _division,
 }
 
 _REFUSED: dict[Any, Any] = {
+    aten.floor_divide.default: _inexact_quotient,
+    aten.div.Tensor_mode: _inexact_quotient,
     aten._cdist_forward.default: lambda node: "the frontend's distances are wrong",
 }

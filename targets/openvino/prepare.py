@@ -9,12 +9,13 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ConversionError
+from ...errors import ConversionError, IsomorphError
 from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
 from ...exporter.legalize import legalize
 from ..base import Unsupported
 from ..unsupported import cannot_express
+from .direct import made_direct
 from .faults import fault, repaired
 from .recurrent import split_layers, unrolled
 from .registry import untranslated
@@ -40,7 +41,8 @@ def prepared(graph: Graph) -> tuple[ExportedProgram, list[int]]:
     if lost := unrolled(program):
         raise cannot_express("OpenVINO", lost)
     with frontend_errors(), quiet():
-        program = program.run_decompositions(_decompositions())
+        if not made_direct(program):
+            program = program.run_decompositions(_decompositions())
     repaired(program)
     refresh_outputs(program)
     return program, places
@@ -57,10 +59,11 @@ def _flattened(graph: Graph) -> tuple[ExportedProgram, list[int]]:
 
 def find_unsupported(graph: Graph) -> list[Unsupported]:
     """Operators that the frontend has no translation for, or a wrong one."""
-    if lost := unrolled(_flattened(graph)[0]):
-        return lost
-    program, _ = prepared(graph)
-    return untranslated(program)
+    with frontend_errors():
+        if lost := unrolled(_flattened(graph)[0]):
+            return lost
+        program, _ = prepared(graph)
+        return untranslated(program)
 
 
 def _return_once(program: ExportedProgram, graph: Graph) -> list[int]:
@@ -110,7 +113,7 @@ def frontend_errors() -> Iterator[None]:
     """torch and OpenVINO raise anything here; tell the innermost cause."""
     try:
         yield
-    except ConversionError:
+    except IsomorphError:
         raise
     except Exception as error:
         cause: BaseException = error

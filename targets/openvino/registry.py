@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import Unsupported
 from ..unsupported import unsupported
-from .faults import fault
+from .faults import beyond_int32, fault
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -29,7 +29,7 @@ def untranslated(program: ExportedProgram) -> list[Unsupported]:
     """Operators of a decomposed program that have no translation, or a wrong one."""
     nodes = list(_calls(program))
     missing = _without_rule({node.target for node in nodes})
-    found = []
+    found = [unsupported(node, reason) for node, reason in beyond_int32(program)]
     for node in nodes:
         reason = fault(node)
         if reason or str(node.target) in missing:

@@ -51,6 +51,7 @@ class OpenVinoTarget:
             runs=present,
             devices=("cpu", *_accelerators()) if present else (),
             remedy=None if present else _REMEDY,
+            package="openvino",
             device_remedies={
                 "gpu": "install Intel's GPU driver with its OpenCL runtime",
                 "npu": "install Intel's NPU driver",

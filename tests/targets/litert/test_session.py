@@ -87,3 +87,15 @@ def test_another_models_file_is_refused(linear, write) -> None:
 
     with pytest.raises(InputFileError, match="another model"):
         LiteRtTarget().open(other.path, signature=ours.signature)
+
+
+def test_an_output_without_axes_is_an_array(write) -> None:
+    class Total(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sum()
+
+    with LiteRtTarget().open(write(Total().eval(), X).path) as session:
+        (found,) = session.run({"x": X.numpy()}).values()
+
+    assert isinstance(found, np.ndarray)
+    assert found.shape == ()

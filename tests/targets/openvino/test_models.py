@@ -44,7 +44,13 @@ def test_recurrent_layers_keep_a_dynamic_time_axis(kind, options, tmp_path: Path
 
 class Division(nn.Module):
     def forward(self, a: Tensor, b: Tensor, x: Tensor) -> tuple[Tensor, ...]:
-        return a // b, torch.div(a, b, rounding_mode="trunc"), a % b, x // -2.5
+        return (
+            a // b,
+            torch.div(a, b, rounding_mode="trunc"),
+            a % b,
+            x // -2.5,
+            torch.div(x, 0.3e-9, rounding_mode="trunc"),
+        )
 
 
 def test_floor_division_is_torchs(tmp_path: Path) -> None:

@@ -105,6 +105,45 @@ def test_operators_whose_translation_is_wrong_are_refused() -> None:
     assert [found.reason for found in OpenVinoTarget().check(graph)]
 
 
+class Large(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seed", torch.tensor([2**40, 3]))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return x + 2**33, x * self.seed[0], x[1:], x.float() * 2**33
+
+
+def test_whole_numbers_beyond_int32_are_refused_by_name() -> None:
+    graph = isomorph.trace(Large().eval(), args=(torch.arange(4),))
+    found = [str(item) for item in OpenVinoTarget().check(graph)]
+    assert len(found) == 2
+    assert "8589934592 is beyond int32" in found[0]
+    assert "seed holds 1099511627776" in found[1]
+
+
+def test_floor_division_of_floats_that_would_round_first_is_refused() -> None:
+    class Tenths(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x // 0.1
+
+    graph = isomorph.trace(Tenths().eval(), args=(torch.rand(4),))
+    (found,) = OpenVinoTarget().check(graph)
+    assert "rounds a quotient" in found.reason
+
+
+def test_an_error_of_the_library_is_wrapped(tmp_path: Path, monkeypatch) -> None:
+    from isomorph.targets.openvino import convert
+
+    def broken(model: object) -> None:
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr(convert, "guard_attention", broken)
+    graph = isomorph.trace(nn.ReLU().eval(), args=(torch.rand(4),))
+    with pytest.raises(ConversionError, match="list index"):
+        OpenVinoTarget().convert(graph, OpenVinoOptions(), tmp_path, "model")
+
+
 def test_recurrent_layer_that_would_be_unrolled_is_refused() -> None:
     graph = isomorph.trace(
         nn.RNN(4, 5, batch_first=True).eval(),
