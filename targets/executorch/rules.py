@@ -71,6 +71,18 @@ def _keepdim(node: Node) -> bool:
     return "keepdim" in names and bool(argument(node, "keepdim"))
 
 
+def _sizes(editor: Editor, node: Node, x: Node) -> list[Any]:
+    """The shape of `x` as a view takes it: a single size that varies is -1."""
+    value = tensor_value(x)
+    assert value is not None
+    varying = [axis for axis, size in enumerate(value.shape) if not isinstance(size, int)]
+    sizes: list[Any] = list(value.shape)
+    for axis in varying:
+        alone = len(varying) == 1
+        sizes[axis] = -1 if alone else editor.call(node, aten.sym_size.int, x, axis)
+    return sizes
+
+
 def _axis_sum(editor: Editor, node: Node, x: Node, axes: Sequence[int]) -> Node:
     """Sum of `x` along `axes`, which are kept with size 1, by sums along the last axis alone."""
     value = tensor_value(x)
@@ -193,7 +205,7 @@ def _affine(
     shape = [1, -1, *([1] * (rank - 2))]
     for target, factor in ((aten.mul.Tensor, weight), (aten.add.Tensor, bias)):
         if factor is not None:
-            row = editor.call(node, aten.reshape.default, factor, shape)
+            row = editor.call(node, aten.view_copy.default, factor, shape)
             x = editor.call(node, target, x, row)
     x.meta["val"] = value
     return x
@@ -206,10 +218,12 @@ def _group_norm(editor: Editor, node: Node) -> Any:
         return None
     groups = argument(node, "group")
     weight, bias, eps = (argument(node, name) for name in ("weight", "bias", "eps"))
-    grouped = editor.call(node, aten.unflatten.int, x, 1, [groups, value.shape[1] // groups])
+    sizes = _sizes(editor, node, x)
+    split = [sizes[0], groups, value.shape[1] // groups, *sizes[2:]]
+    grouped = editor.call(node, aten.view_copy.default, x, split)
     axes = list(range(2, value.dim() + 1))
     norm = _normalized(editor, node, grouped, axes, eps)
-    whole = editor.call(node, aten.flatten.using_ints, norm, 1, 2)
+    whole = editor.call(node, aten.view_copy.default, norm, sizes)
     return [
         _affine(editor, node, whole, weight, bias, value.dim(), node.meta["val"][0]),
         None,
@@ -279,7 +293,7 @@ def _prelu(editor: Editor, node: Node) -> Any:
     if value is None or value.dim() in (0, 1, 4):
         return None
     shape = [1, -1, *([1] * (value.dim() - 2))]
-    slope = editor.call(node, aten.reshape.default, node.args[1], shape)
+    slope = editor.call(node, aten.view_copy.default, node.args[1], shape)
     scaled = editor.call(node, aten.mul.Tensor, x, slope)
     positive = editor.call(node, aten.gt.Scalar, x, 0)
     return editor.call(node, aten.where.self, positive, x, scaled, value=node.meta["val"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -229,3 +230,51 @@ def test_weights_in_another_memory_layout_are_taken(write):
     layer = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
     x = torch.randn(2, 3, 6, 6)
     assert write(layer, x).error(x) < 1e-6
+
+
+@pytest.fixture
+def failing_lowering(monkeypatch):
+    """XNNPACK's lowering fails on parts with a multiplication: by its name, or without one."""
+    from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
+
+    lower = XnnpackBackend.preprocess
+
+    def arrange(message):
+        def preprocess(edge_program, compile_specs):
+            names = [node.name for node in edge_program.graph.nodes]
+            if "aten_mul_tensor" in names or message == "always":
+                raise RuntimeError(message)
+            return lower(edge_program, compile_specs)
+
+        monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(preprocess))
+
+    return arrange
+
+
+@pytest.mark.parametrize(
+    ("message", "left", "note"),
+    [
+        ("Output node 'aten_mul_tensor' is already there", 2, r"1 operators .*\(aten_mul_tensor\)"),
+        ("no reason", 0, "3 operators"),
+        ("always", 0, "3 operators"),
+    ],
+)
+def test_what_xnnpack_fails_to_lower_is_left_to_portable_kernels(
+    message, left, note, write, failing_lowering
+):
+    failing_lowering(message)
+    x = torch.rand(5) + 1
+    written = write(Of(lambda x: ((x + 2) * x).sqrt()), x)
+    assert read_pte(written.path).delegated == left
+    assert re.search(note, written.artifact.notes[1])
+    assert written.error(x) < 1e-6
+
+
+def test_program_that_xnnpack_cannot_take_is_portable_and_says_so(write, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("cannot be divided")
+
+    monkeypatch.setattr("isomorph.targets.executorch.delegation.delegated", fail)
+    written = write(Of(torch.abs), X)
+    assert read_pte(written.path).delegates == ()
+    assert written.artifact.notes[1].endswith("cannot be divided")
