@@ -102,14 +102,14 @@ def flat_names(paths: Iterable[Sequence[str]], fallback: str) -> list[str]:
     """One name per path of keys: joined by underscores, made unique.
 
     A path that is empty or starts with a number gets `fallback` in front, so an
-    unnamed tuple becomes `output_0`, `output_1`.
+    unnamed tuple becomes `output_0`, `output_1`. The key "" is named by its position.
     """
     names = []
-    for path in paths:
+    for position, path in enumerate(paths):
         parts = [re.sub(r"\W+", "_", part) for part in path]
         if not parts or parts[0][:1].isdigit():
             parts = [fallback, *(parts or ["0"])]
-        names.append("_".join(parts))
+        names.append("_".join(parts) or f"{fallback}_{position}")
     return unique_names(names)
 
 

@@ -34,6 +34,9 @@ _SEEDS = 3
 # as many seeds as normal ones.
 _CHEAP_OPERATIONS = 5e8
 
+# Integer ranges wider than this are drawn in all orders of magnitude.
+_WIDE = 2**16
+
 # The largest size of a dynamic dim that is tried costs at most this, whatever the range says.
 _BYTES_LIMIT = 2.0**30
 _OPERATIONS_LIMIT = 2e10
@@ -312,8 +315,23 @@ class _Draw:
             shown = self.example[spec.name].to(torch.int64)
             low, high = (int(shown.min()), int(shown.max())) if shown.numel() else (0, 0)
         if fill == "normal":
-            return torch.randint(low, high + 1, shape, generator=generator)
+            drawn = torch.randint(low, high + 1, shape, generator=generator)
+            return _of_all_sizes(drawn, low, high, generator) if high - low > _WIDE else drawn
         return torch.full(shape, high if fill == "large" else low)
+
+
+def _of_all_sizes(
+    drawn: torch.Tensor, low: int, high: int, generator: torch.Generator
+) -> torch.Tensor:
+    """Evenly drawn integers are nearly all large: half of them become of any size, some extreme."""
+    magnitude = torch.rand(drawn.shape, generator=generator, dtype=torch.float64)
+    sign = torch.randint(0, 2, drawn.shape, generator=generator) * 2 - 1
+    reach = float(max(abs(low), abs(high)))
+    small = (sign * reach**magnitude).to(torch.int64).clamp(low, high)
+    special = torch.tensor([v for v in (low, high, -1, 0, 1) if low <= v <= high])
+    extreme = special[torch.randint(0, len(special), drawn.shape, generator=generator)]
+    choice = torch.rand(drawn.shape, generator=generator)
+    return torch.where(choice < 0.5, small, torch.where(choice < 0.6, extreme, drawn))
 
 
 def _booleans(shape: tuple[int, ...], fill: Fill, generator: torch.Generator) -> torch.Tensor:

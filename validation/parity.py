@@ -22,6 +22,7 @@ from .report.model import CaseReport, OutputReport, Report
 from .verdict import (
     EXTREME_KINDS,
     NOISE_DOMINATED,
+    OWN_KINDS,
     TOLERANCE,
     Floor,
     Ratios,
@@ -53,6 +54,7 @@ class _Finding:
     floor: Floor | None = None
     mismatches: int = 0
     unstable: int = 0
+    empty: bool = False
 
     @property
     def severity(self) -> float:
@@ -193,7 +195,8 @@ def _observe(
     if value.shape != expected.shape:
         return fail(f"shape is {list(value.shape)}, not {list(expected.shape)}")
     if not value.size:
-        return _Finding(case, spec.name, "unverified", "the output has no elements here")
+        reason = "the output has no elements here"
+        return _Finding(case, spec.name, "unverified", reason, empty=True)
     if reference.random:
         return _Finding(case, spec.name, "unverified", "the model draws random numbers")
     if expected.unstable is not None:
@@ -341,14 +344,14 @@ def _method(reference: Reference) -> str:
 
 
 def _output_report(spec: TensorSpec, findings: Sequence[_Finding]) -> OutputReport:
-    verdict = over_cases([(f.case.kind, f.verdict) for f in findings])
+    verdict = over_cases([(f.case.kind, f.verdict) for f in findings if not f.empty])
     worst = max(findings, key=lambda f: f.severity, default=None)
     ratios = [f.ratios for f in findings if f.ratios is not None]
     reason = ""
     if worst is not None and verdict == "fail":
         reason = f"{worst.reason} on case {worst.case.name} ({worst.case.description})"
     elif verdict == "unverified":
-        reason = next((f.reason for f in findings if f.reason), "no case was run")
+        reason = _why_unverified(findings)
     return OutputReport(
         name=spec.name,
         dtype=spec.dtype,
@@ -364,6 +367,15 @@ def _output_report(spec: TensorSpec, findings: Sequence[_Finding]) -> OutputRepo
         mismatches=sum(f.mismatches for f in findings),
         unstable=sum(f.unstable for f in findings),
     )
+
+
+def _why_unverified(findings: Sequence[_Finding]) -> str:
+    """The reason of the first case that earned nothing, the user's own before others."""
+    bare = [f for f in findings if f.reason]
+    own = [f for f in bare if f.case.kind in OWN_KINDS and not f.empty]
+    if own:
+        return f"{own[0].reason} (case {own[0].case.name}: {own[0].case.description})"
+    return bare[0].reason if bare else "no case was run"
 
 
 def _case_reports(findings: Sequence[_Finding]) -> Iterator[CaseReport]:

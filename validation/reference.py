@@ -54,6 +54,9 @@ _ROUNDS, _ROUNDS_FOR_FEW = 1, 3
 _PROBE_ULPS = 32.0
 _PROBE_KEYS = 2
 
+# Two layouts of the same input differ by rounding as long as they are this near (share of RMS).
+_ROUNDING = 1e-3
+
 # A floor above this share of the output hides faults that a user would mind: the report says so.
 _WEAK_FLOOR = 1e-2
 
@@ -116,8 +119,10 @@ class _Work:
         self._cases: list[Case] = []
         self._expected: dict[str, dict[str, Expected]] = {}
         self._notes: dict[str, None] = {}
+        self._first = ""
 
     def compute(self, cases: Sequence[Case], step: Step) -> Reference:
+        self._first = cases[0].name if cases else ""
         try:
             for group in self._lanes.groups(cases, _LANES_OF_A_CASE):
                 self._compute_group(group, cases)
@@ -199,8 +204,8 @@ class _Work:
         ) from problem
 
     def _is_first(self, case: Case) -> bool:
-        """The example serves as the first random case where we made it up: that one must run."""
-        return case.name == "normal-0"
+        """Somebody's example, or the one we made up where there is none, must run."""
+        return case.name == self._first
 
     # Lanes
 
@@ -277,7 +282,37 @@ class _Work:
             noise = replace(expected.noise, lanes=(*expected.noise.lanes, plain))
             self._expected[lane.case][spec.name] = replace(expected, noise=noise)
         entries = [(case, self._expected[case.name][spec.name]) for case in members]
+        outcome = worst_case(spec, entries, tolerance=False)
+        strided = next((case for case in members if case.name == outcome.case), None)
+        if outcome.passed or strided is None or not self._take_contiguous(spec, strided):
+            return outcome
+        entries = [(case, self._expected[case.name][spec.name]) for case in members]
         return worst_case(spec, entries, tolerance=False)
+
+    def _take_contiguous(self, spec: TensorSpec, case: Case) -> bool:
+        """Judge a strided case by eager on contiguous input, if only rounding tells the two apart.
+
+        torch has kernels that lose digits on channels_last images (group norm: 1e-5 for
+        1e-7); that says nothing of the capture, and must not widen the floor.
+        """
+        contiguous = {name: value.contiguous() for name, value in case.inputs.items()}
+        if all(contiguous[name] is value for name, value in case.inputs.items()):
+            return False
+        plain = self._call(replace(case, inputs=contiguous))[spec.name]
+        known = self._expected[case.name][spec.name]
+        strided = self._call(case)[spec.name]
+        if plain.shape != strided.shape or known.codes is not None:
+            return False
+        if errors_of(strided, plain).rms > _ROUNDING * known.noise.signal.rms:
+            return False
+        lanes = (errors_of(plain, known.truth), *known.noise.lanes[1:])
+        noise = replace(known.noise, lanes=lanes)
+        self._expected[case.name][spec.name] = replace(known, noise=noise)
+        self._notes[
+            f"{spec.name}: the eager model is less exact on strided input; case {case.name} is "
+            "compared with its results on contiguous input"
+        ] = None
+        return True
 
     def _note_weak_floors(self) -> None:
         for spec in self._graph.outputs:

@@ -25,6 +25,7 @@ __all__ = [
     "EXTREME_KINDS",
     "FULL_RULE",
     "HALF_RULE",
+    "OWN_KINDS",
     "PEAK_LIMIT",
     "POOLED_BELOW",
     "RMS_LIMIT",
@@ -84,6 +85,9 @@ NOISE_DOMINATED = 0.1
 
 # Kinds of cases whose values nobody feeds a model: what they alone pass says too little.
 EXTREME_KINDS = ("zeros", "large", "tiny")
+
+# Inputs that the user gave.
+OWN_KINDS = ("data", "example")
 
 # Where float64 is impossible there is no truth and no measured floor: eager is compared with these
 # allowances for M (RMS); P (peak) gets 1.5 times as much, as in the rule. float32's corresponds to
@@ -238,9 +242,12 @@ def over_cases(verdicts: Sequence[tuple[str, Verdict]]) -> Verdict:
 
     Fail if a case failed; pass if a case of usual values earned it. A case may
     earn nothing (the eager model itself overflows on it); the report names those.
+    What the user's own input does not earn, random values do not make up for.
     """
     if any(verdict == "fail" for _, verdict in verdicts):
         return "fail"
+    if any(verdict == "unverified" for kind, verdict in verdicts if kind in OWN_KINDS):
+        return "unverified"
     earned = any(v == "pass" for kind, v in verdicts if kind not in EXTREME_KINDS)
     return "pass" if earned else "unverified"
 

@@ -91,6 +91,9 @@ def test_half_outputs_are_allowed_roundoff_of_half():
         ([("normal", "pass"), ("large", "unverified")], "pass"),
         ([("normal", "pass"), ("large", "fail")], "fail"),
         ([("normal", "unverified"), ("zeros", "pass")], "unverified"),
+        ([("data", "unverified"), ("normal", "pass")], "unverified"),
+        ([("example", "unverified"), ("normal", "pass")], "unverified"),
+        ([("data", "pass"), ("sizes", "unverified"), ("normal", "pass")], "pass"),
         ([], "unverified"),
     ],
 )
