@@ -49,7 +49,7 @@ class Division(nn.Module):
             torch.div(a, b, rounding_mode="trunc"),
             a % b,
             x // -2.5,
-            torch.div(x, 0.3e-9, rounding_mode="trunc"),
+            torch.div(x * 2**34, 4, rounding_mode="trunc"),
         )
 
 
