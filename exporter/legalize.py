@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from .inplace import functionalize, is_mutating
 from .nodes import Editor
@@ -21,7 +21,7 @@ from .rules import ALWAYS, CHECKS, RULES, Rule
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["Supported", "is_mutating", "legalize"]
+__all__ = ["Supported", "drop_checks", "is_mutating", "legalize"]
 
 Supported = Callable[[Node], bool]
 """Whether the target can take a node as it is."""
@@ -53,6 +53,23 @@ def legalize(
         graph.eliminate_dead_code()
     program.graph_module.recompile()
     return functional
+
+
+def drop_checks(program: ExportedProgram) -> None:
+    """Erase assertions on values and sizes in place, and what was computed for them alone.
+
+    `legalize` does so as well, but a retrace (`run_decompositions`) writes those on sizes anew.
+    """
+    for module in program.graph_module.modules():
+        graph = getattr(module, "graph", None)
+        if not isinstance(graph, Graph):
+            continue
+        checks = [node for node in graph.nodes if node.target in CHECKS]
+        for node in checks:
+            graph.erase_node(node)
+        if checks:
+            graph.eliminate_dead_code()
+            module.recompile()  # type: ignore[operator]
 
 
 def _rewrite(editor: Editor, node: Node, supported: Supported, rules: Mapping[Any, Rule]) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from isomorph.exporter.graph import Graph, node_origin
-from isomorph.exporter.legalize import legalize
+from isomorph.exporter.legalize import drop_checks, legalize
 from torch import Tensor, nn
 
 aten = torch.ops.aten
@@ -176,6 +176,30 @@ def test_replaced_node_keeps_name_module_and_line() -> None:
     assert after["batch_norm"] == before["batch_norm"]
     assert after["batch_norm"].module == "layers.0"
     assert "test_legalize.py:" in after["batch_norm"].location
+
+
+@pytest.mark.parametrize("function", [lambda x: x.nonzero(), lambda x: x[x > 0] * 2])
+def test_checks_on_sizes_that_a_retrace_writes_go(function: Callable[[Tensor], Tensor]) -> None:
+    program = graph_of(function, X).copy_program().run_decompositions({})
+    assert "aten._assert_scalar.default" in operators(program)
+
+    drop_checks(program)
+
+    left = operators(program)
+    assert not any(name in text for text in left for name in ("assert", "built-in", "sym_size"))
+    torch.testing.assert_close(run(program, X)[0], function(X))
+
+
+def test_what_a_check_shares_with_the_result_stays() -> None:
+    def function(x: Tensor) -> Tensor:
+        found = x[x > 0]
+        return found.new_ones(found.shape[0] + 1)
+
+    program = graph_of(function, X).copy_program().run_decompositions({})
+
+    drop_checks(program)
+
+    torch.testing.assert_close(run(program, X)[0], function(X))
 
 
 def test_the_graph_itself_is_not_touched() -> None:
