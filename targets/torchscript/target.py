@@ -62,9 +62,12 @@ class TorchScriptTarget:
         """Operators of `graph` that the installed torch has no TorchScript operator for."""
         require("writing TorchScript", ("torch",), _REMEDY)
         from ...exporter.flattening import flat_program
+        from ...exporter.legalize import drop_checks
         from .source import find_unsupported
 
-        return find_unsupported(flat_program(graph))
+        program = flat_program(graph)
+        drop_checks(program)
+        return find_unsupported(program)
 
     def convert(
         self, graph: Graph, options: TorchScriptOptions, directory: Path, stem: str
@@ -77,11 +80,13 @@ class TorchScriptTarget:
         """
         require("writing TorchScript", ("torch",), _REMEDY)
         from ...exporter.flattening import flat_program
+        from ...exporter.legalize import drop_checks
         from ..unsupported import cannot_express
         from .archive import build, save
         from .source import find_unsupported, write_body
 
         program = flat_program(graph)
+        drop_checks(program)
         if wrong := find_unsupported(program):
             raise cannot_express("TorchScript", wrong)
         body = write_body(program, [spec.name for spec in graph.inputs])

@@ -143,6 +143,33 @@ def test_sizes_stay_symbolic(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], expected.numpy(), err_msg=name)
 
 
+class Selects(nn.Module):
+    """Sizes that depend on values: read by nothing, by arithmetic, after a write in place."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        chosen = x[x > 0]
+        y = x + 1
+        y.view(-1).mul_(2.0)
+        return (
+            x.nonzero(),
+            chosen,
+            torch.cat([chosen, chosen]).reshape(2, chosen.shape[0]),
+            *torch.unique(x.round(), return_inverse=True, return_counts=True),
+            y,
+        )
+
+
+def test_sizes_may_depend_on_values(tmp_path: Path) -> None:
+    module = Selects()
+    graph = isomorph.trace(module, args=(torch.randn(3, 5),))
+    assert not TARGET.check(graph)
+    path = write(graph, tmp_path)
+
+    for x in (torch.randn(3, 5) * 3, torch.zeros(3, 5), torch.ones(3, 5)):
+        for found, expected in zip(run(path, x=x).values(), module(x), strict=True):
+            np.testing.assert_array_equal(found, expected.numpy())
+
+
 class Sizes(nn.Module):
     """Arithmetic on sizes, and operators under second names."""
 
