@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["to_executorch"]
 
+_NAMED = 5  # operators in a note
+
 
 def to_executorch(graph: Graph, backend: str) -> tuple[ExecutorchProgramManager, tuple[str, ...]]:
     """Lower `graph`; the program's `write_to_file` streams it. With notes of what went otherwise.
@@ -56,9 +58,11 @@ def _with_xnnpack(graph: Graph) -> tuple[EdgeProgramManager, tuple[str, ...]]:
         )
     if not left_out:
         return edge, ()
+    names = sorted(left_out)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return edge, (
-        f"XNNPACK failed to lower {len(left_out)} operators that it should take; "
-        f"portable kernels compute them ({', '.join(sorted(left_out))})",
+        "XNNPACK failed to lower operators that it should take, so portable kernels compute them: "
+        f"{', '.join(names[:_NAMED])}{more}",
     )
 
 

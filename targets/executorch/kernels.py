@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...exporter.nodes import tensor_value
 from ..base import Unsupported
 from ..unsupported import unsupported
 from .native_log import native_log
@@ -49,8 +50,20 @@ def _faulty(module: GraphModule) -> Iterator[tuple[Node, str]]:
         if not isinstance(part, torch.fx.GraphModule) or _is_delegated(part):
             continue
         for node in part.graph.nodes:
-            if node.op == "call_function" and not has_kernel(node.target):
+            if node.op != "call_function":
+                continue
+            if not has_kernel(node.target):
                 yield node, "the runtime has no kernel for it"
+            elif _is_volume_convolution(node):
+                yield node, "the runtime's kernel takes 1-d and 2-d convolutions only"
+
+
+def _is_volume_convolution(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or schema.name != "aten::convolution":
+        return False
+    value = tensor_value(node)
+    return value is not None and value.dim() == 5
 
 
 def _is_delegated(module: GraphModule) -> bool:
