@@ -201,3 +201,20 @@ def test_half_weights_stay_half_and_the_evidence_tells_what_ran(dtype, tmp_path:
         wanted = Halved(dtype)
         assert found["output_0"].dtype.name == "float32"
         assert found["output_0"].shape == wanted(torch.ones(2, 8)).shape
+
+
+def test_values_at_fp16_pass_and_the_evidence_tells_the_computed_precision(tmp_path: Path) -> None:
+    examples = Path(__file__).resolve().parents[3] / "examples" / "digits"
+    result = isomorph.export(
+        examples / "digits.pt",
+        "openvino",
+        model=f"{examples / 'train.py'}:DigitsNet",
+        inputs="x=1x1x8x8",
+        data=examples / "samples.npz",
+        precision="fp16",
+        output=tmp_path / "net.xml",
+        require="executed",
+    )
+    (found,) = result.artifacts
+    assert found.verdict == "pass"
+    assert found.evidence.details["half_operators"].startswith("computed in f32")
