@@ -84,5 +84,8 @@ def _out_variant(target: Any) -> Any:
         if hasattr(target, "to_out_variant"):
             return target.to_out_variant()
         return to_out_variant(target)[0]
-    except (RuntimeError, AttributeError, AssertionError):  # there is none, or torchgen is lost
-        return None
+    except (RuntimeError, AttributeError, AssertionError):
+        # There is none, or exir's search is lost among overloads of numbers, as with pow.
+        namespace, _, name = target._schema.name.partition("::")
+        packet = getattr(getattr(torch.ops, namespace), name, None)
+        return getattr(packet, f"{target._schema.overload_name}_out", None)

@@ -154,7 +154,7 @@ def _endless_loops(graph: Graph) -> list[Unsupported]:
     """Recurrent layers along an axis whose size varies: the lowering unrolls every step."""
     aten = torch.ops.aten
     recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
-    found = []
+    found: list[Unsupported] = []
     for node in graph.program.graph.nodes:
         if node.target in recurrent and (value := tensor_value(node.args[0])) is not None:
             steps = value.shape[1 if argument(node, "batch_first") else 0]

@@ -217,6 +217,12 @@ def test_what_the_kernels_get_wrong_is_put_right(name, write):
     assert write(Of(function), x, backend=backend).error(x) < 1e-6
 
 
+@pytest.mark.parametrize("function", [lambda x: x**x, lambda x: 2**x, lambda x: x**2.5])
+def test_powers_have_kernels(function, write):
+    x = torch.rand(5) + 1
+    assert write(Of(function), x).error(x) < 1e-6
+
+
 def test_remainder_of_integers_has_the_divisors_sign(write):
     x = torch.tensor([-7, -6, -1, 0, 1, 6, 7])
     written = write(Of(lambda x: x % 3), x)
