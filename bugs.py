@@ -11,7 +11,7 @@ from .errors import IsomorphError
 __all__ = ["as_bug"]
 
 
-def as_bug(error: Exception, where: str = "Isomorph") -> IsomorphError:
+def as_bug(error: BaseException, where: str = "Isomorph") -> IsomorphError:
     """The error to report for `error`; exit code 1. `where` names whose bug it is."""
     from . import __version__
 

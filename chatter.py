@@ -40,7 +40,7 @@ def library_log(path: str | None, *, show: bool) -> Iterator[None]:
     log = Path(path)
     with destination_errors(log):
         start = log.stat().st_size if log.exists() else 0
-        log.touch(mode=0o600)
+        log.open("ab").close()
     with log_to(log):
         try:
             yield

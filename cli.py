@@ -283,9 +283,11 @@ def targets(as_json: bool) -> None:
       isomorph targets
     """
     with failures(as_json, False, None):
+        from .chatter import library_log, muffled
         from .targets.registry import capabilities
 
-        found = capabilities()
+        with library_log(None, show=False), muffled():  # a plug-in may print
+            found = capabilities()
         if as_json:
             from dataclasses import asdict
 

@@ -28,6 +28,7 @@ __all__ = [
 _LABELS = {
     "load": "load the checkpoint",
     "capture": "capture the graph",
+    "convert": "convert",
     "reference": "measure the noise floor",
     "parity": "run the artifact",
     "write": "write",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..bugs import as_bug
 from ..chatter import muffled
 from ..errors import (
     ConversionError,
@@ -18,10 +16,12 @@ from ..errors import (
     MissingRequirementError,
     UsageError,
 )
-from ..progress import Progress, Silent, Step
+from ..progress import Progress, Silent
 from ..publishing import Staging, destination_errors
 from ..targets import registry
 from ..targets.base import PRECISIONS, Signature
+from ..targets.contract import demand_contract, told_of
+from .clock import Clock
 from .planning import Plan, make_plans, protect
 from .records import build_manifest, stale_files
 from .result import ExportedArtifact, ExportResult
@@ -38,28 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 _RANK = {"built": 0, "evaluated": 1, "executed": 2}
-
-
-class _Clock:
-    """Passes stages on to the listener and keeps how long each took, in seconds."""
-
-    def __init__(self, listener: Progress) -> None:
-        self._listener = listener
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(
-        self, name: str, total: int | None = None, *, label: str | None = None
-    ) -> Iterator[Step]:
-        start = time.perf_counter()
-        try:
-            with self._listener.stage(label or name, total) as step:
-                yield step
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-    def note(self, message: str) -> None:
-        self._listener.note(message)
 
 
 def export(
@@ -119,7 +97,7 @@ def export(
     """
     formats = [format] if isinstance(format, str) else list(format)
     _check_request(formats, precision, require, validate)
-    clock = _Clock(progress or Silent())
+    clock = Clock(progress or Silent())
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
     plans = make_plans(source, formats, output, options, precision, devices if validate else ())
     if all(plan.problem for plan in plans):
@@ -136,20 +114,18 @@ def export(
         run = _Run(opened, request, precision, tuple(devices), samples, validate, require, clock)
         artifacts = []
         for plan, staging in zip(plans, stagings, strict=True):
+            clock.begin(plan.name if len(plans) > 1 else None)
             try:
                 artifacts.append(run.make(_isolated(plan) if isolate else plan, staging))
-            except IsomorphError as error:
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything
+                told = told_of(error, plan.name)
                 if len(plans) == 1:
-                    raise
-                artifacts.append(_failed(plan, error, clock))
-            except Exception as error:
-                if len(plans) == 1:
-                    raise
-                artifacts.append(_failed(plan, as_bug(error, f"the target {plan.name}"), clock))
+                    raise told from error.__cause__ if told is error else error
+                artifacts.append(_failed(plan, told, clock))
     return ExportResult(_label(source), tuple(artifacts), run.notes())
 
 
-def _refused(source: Any, plans: Sequence[Plan], clock: _Clock) -> ExportResult:
+def _refused(source: Any, plans: Sequence[Plan], clock: Clock) -> ExportResult:
     """Nothing can be made here: tell so before any work."""
     problems = [plan.problem for plan in plans if plan.problem is not None]
     if len(plans) == 1:
@@ -205,7 +181,7 @@ class _Run:
         data: Sequence[str | Path | Mapping[str, Any]],
         validate: bool,
         require: str | None,
-        clock: _Clock,
+        clock: Clock,
     ) -> None:
         self._source = source
         self._request = request
@@ -237,7 +213,6 @@ class _Run:
         """Convert, check and write one format."""
         if plan.problem is not None or staging is None:
             raise plan.problem or AssertionError("a plan without a problem has a staging folder")
-        shared = dict(self._clock.seconds)
         artifact = self._convert(plan, staging)
         reports = self._check(plan, artifact) if self._validate else ()
         verdict = _worst(reports)
@@ -246,19 +221,14 @@ class _Run:
         self._demand(plan, reports)
         with self._clock.stage("write"):
             written = self._write(plan, staging, artifact, reports, verdict)
-        seconds = {
-            stage: s
-            if stage in shared and stage in ("load", "capture")
-            else s - shared.get(stage, 0)
-            for stage, s in self._clock.seconds.items()
-        }
-        return replace(written, seconds=seconds)
+        return replace(written, seconds=self._clock.own_seconds())
 
     def _convert(self, plan: Plan, staging: Staging) -> Artifact:
-        stage = self._clock.stage("convert", label=f"convert to {plan.name}")
-        with stage, destination_errors(plan.destination), muffled():
+        with self._clock.stage("convert"), destination_errors(plan.destination), muffled():
             stem = plan.destination.name.removesuffix(plan.target.suffix)
-            return plan.target.convert(self._graph, plan.options, staging.directory, stem)
+            artifact = plan.target.convert(self._graph, plan.options, staging.directory, stem)
+        demand_contract(plan.target, artifact, staging.directory, stem)
+        return artifact
 
     def _check(self, plan: Plan, artifact: Artifact) -> tuple[Report, ...]:
         from ..validation.parity import judge
@@ -266,7 +236,7 @@ class _Run:
         reference = self._shared_reference()
         reports = []
         for device in self._devices:
-            with self._open(plan, artifact, device) as session:
+            with muffled(), self._open(plan, artifact, device) as session:
                 reports.append(judge(self._graph, reference, session, progress=self._clock))
         return tuple(reports)
 
@@ -380,7 +350,7 @@ def _worst(reports: Sequence[Report]) -> str:
     return next((v for v in ("fail", "unverified") if v in verdicts), "pass")
 
 
-def _failed(plan: Plan, error: IsomorphError, clock: _Clock) -> ExportedArtifact:
+def _failed(plan: Plan, error: IsomorphError, clock: Clock) -> ExportedArtifact:
     return ExportedArtifact(
         format=plan.target.name,
         path=None,
@@ -388,6 +358,6 @@ def _failed(plan: Plan, error: IsomorphError, clock: _Clock) -> ExportedArtifact
         bytes=0,
         verdict="unverified",
         evidence=None,
-        seconds=dict(clock.seconds),
+        seconds=clock.own_seconds(),
         error=error,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import IsomorphError, MissingRequirementError, UsageError
 from ..targets import registry
+from ..targets.contract import told_of
 from ..targets.options import build_options
 from .records import companions, stale_files
 
@@ -65,8 +66,8 @@ def make_plans(
             _demand_builder(target)
             _demand_precision(target, precision)
             _demand_devices(target, devices)
-        except IsomorphError as error:
-            plan = replace(plan, problem=error)
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
+            plan = replace(plan, problem=told_of(error, name))
         plans.append(plan)
     return plans
 

@@ -7,6 +7,7 @@ prints into the log. The check of an artifact stays in the parent.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -37,9 +38,9 @@ class _Child:
         self._target = target
         self._pipe, theirs = Pipe()
         log = log_descriptor()
-        command = [sys.executable, "-m", "isomorph.targets.worker", str(theirs.fileno())]
+        worker = ["-m", "isomorph.targets.worker", str(theirs.fileno()), str(os.getpid())]
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, *worker],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno() if log is None else log,

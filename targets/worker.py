@@ -1,4 +1,4 @@
-"""The child process of `targets.isolation`: `python -m isomorph.targets.worker FD`.
+"""The child process of `targets.isolation`: `python -m isomorph.targets.worker FD PARENT`.
 
 Reads `(method, target name, arguments)` from the pipe with descriptor FD and
 answers `("value", result)` or `("error", IsomorphError)` until the pipe closes. Only
@@ -7,16 +7,19 @@ the parent that started this process holds the other end, so pickles are safe he
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from ..bugs import as_bug
 from ..errors import IsomorphError
 from . import registry
 from .base import Artifact, Session, Signature, Unsupported
+from .contract import told_of
 
 __all__ = ["main"]
 
@@ -52,10 +55,11 @@ class _Worker:
             self._session.__exit__(None, None, None)
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, parent: int) -> None:
     """Serve requests until the parent closes the pipe."""
     # Ctrl-C reaches the whole process group; the parent decides, and closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, args=(parent,), daemon=True).start()
     worker = _Worker()
     with Connection(descriptor) as pipe:
         while True:
@@ -65,12 +69,17 @@ def main(descriptor: int) -> None:
                 break
             try:
                 answer = ("value", getattr(worker, method)(target, *arguments))
-            except IsomorphError as error:
-                answer = ("error", _portable(error))
-            except Exception as error:  # noqa: BLE001 - the parent tells it as ours
-                answer = ("error", _portable(as_bug(error, f"the target {target}")))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the parent tells it
+                answer = ("error", _portable(told_of(error, target)))
             pipe.send(answer)
     worker.close()
+
+
+def _follow_parent(parent: int) -> None:
+    """A parent that was killed closes the pipe, which a worker that converts does not look at."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _portable(error: IsomorphError) -> IsomorphError:
@@ -79,4 +88,4 @@ def _portable(error: IsomorphError) -> IsomorphError:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -138,12 +138,14 @@ def _run(session: Session, case: Case) -> tuple[Arrays | None, str]:
     """Outputs of the session, or why there are none."""
     arrays = {name: _as_given(to_numpy(value)) for name, value in case.inputs.items()}
     try:
-        return session.run(arrays), ""
+        outputs = session.run(arrays)
     except MissingRequirementError:
         raise
     except Exception as error:  # noqa: BLE001 - a runtime may raise anything
         message = (str(error).splitlines() or [""])[0]
         return None, f"the artifact raises {type(error).__name__}: {message}"
+    strange = [type(v).__name__ for v in outputs.values() if not isinstance(v, np.ndarray)]
+    return (None, f"its session returns {strange[0]}, no array") if strange else (outputs, "")
 
 
 def _as_given(array: NDArray[Any]) -> NDArray[Any]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...errors import ConversionError
+from ...errors import ConversionError, IsomorphError, MissingRequirementError
 from ...exporter.quiet import quiet_loggers
 from ..unsupported import cannot_express, unsupported
 from .check import nodes_of
@@ -35,6 +35,8 @@ __all__ = ["MODEL", "NAMES_KEY", "compile_package"]
 
 MODEL = "model"
 NAMES_KEY = "isomorph"
+# Before the compiler's own name, which torch reads to tell what kind it is.
+_PREFIX = "isomorph-"
 _KEPT = (".so", ".json", ".blob")
 # A compiler must not treat -0.0 as 0.0; no line tables, and no paths in assertions.
 _FLAGS = ("-fsigned-zeros", "-fno-associative-math", "-fno-reciprocal-math", "-g0")
@@ -91,7 +93,7 @@ def _compile(
         try:
             files: Any = torch._inductor.aot_compile(module, example, options=settings)
         except Exception as error:
-            raise _conversion_error(error, program) from error
+            raise _conversion_error(error, program, command.removeprefix(_PREFIX)) from error
     return [str(file) for file in files]
 
 
@@ -158,8 +160,14 @@ def _package(files: list[Any], path: Path) -> None:
 def _private_folder(compiler: str) -> Iterator[str]:
     """Inductor's cache in a folder that is removed; yields the command that compiles there."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="isomorph-")))
-        variables = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder / "triton"}
+        made = tempfile.TemporaryDirectory(prefix="isomorph-", dir=_plain_parent())
+        folder = Path(stack.enter_context(made))
+        script = _wrapped_compiler(compiler, folder)
+        variables = {
+            "TORCHINDUCTOR_CACHE_DIR": folder,
+            "TRITON_CACHE_DIR": folder / "triton",
+            "PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update({name: str(value) for name, value in variables.items()})
         stack.callback(_restore, before)
@@ -167,7 +175,22 @@ def _private_folder(compiler: str) -> Iterator[str]:
             from torch._inductor.utils import clear_caches  # importing it makes the folder
         clear_caches()
         stack.callback(clear_caches)
-        yield str(_wrapped_compiler(compiler, folder))
+        yield script.name
+
+
+def _plain_parent() -> str:
+    """A temporary folder whose path has no spaces: torch splits its compiler's command at them.
+
+    Raises:
+        MissingRequirementError: there is none.
+    """
+    for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
+        if not any(letter.isspace() for letter in place) and os.access(place, os.W_OK):
+            return place
+    raise MissingRequirementError(
+        f"AOTInductor cannot compile in {tempfile.gettempdir()}: torch takes no path with spaces",
+        hint="export TMPDIR=... to a folder without spaces in its path",
+    )
 
 
 def _restore(before: dict[str, str | None]) -> None:
@@ -187,7 +210,7 @@ def _wrapped_compiler(compiler: str, folder: Path) -> Path:
         f"-ffile-prefix-map={folder.resolve()}=model",
         f"-ffile-prefix-map={torch_folder}=torch",
     ]
-    script = folder / Path(compiler).name
+    script = folder / f"{_PREFIX}{Path(compiler).name}"
     linking = 'case " $* " in *\' -shared \'*) set -- "$@" -s;; esac\n'
     script.write_text(
         f'#!/bin/sh\n{linking}exec {shlex.quote(compiler)} "$@" {shlex.join(flags)}\n'
@@ -221,9 +244,14 @@ def _exact_environment() -> Iterator[None]:
         cpu_vec_isa.valid_vec_isa_list.cache_clear()
 
 
-def _conversion_error(error: Exception, program: ExportedProgram) -> ConversionError:
+def _conversion_error(error: Exception, program: ExportedProgram, compiler: str) -> IsomorphError:
     """The operator that Inductor names, where it names one, else its message."""
     text = str(error).strip()
+    if "InvalidCxxCompiler" in type(error).__name__ + text:
+        return MissingRequirementError(
+            f"the C++ compiler {os.environ.get('CXX') or compiler} does not work",
+            hint="install another, or name one: export CXX=...",
+        )
     named = next((line for line in text.splitlines() if line.strip().startswith("target: ")), "")
     target = named.strip().removeprefix("target: ")
     lines = text.splitlines() or [type(error).__name__]

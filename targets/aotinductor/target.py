@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ class AotInductorTarget:
         return (f"{stem}.aoti.pt2",)
 
     def capability(self) -> Capability:
-        """What is installed, a C++ compiler included; imports and runs none of it."""
+        """What is installed, a C++ compiler that answers included; imports none of it."""
         there, compiler = importable("torch"), cpp_compiler()
         devices: tuple[str, ...] = ()
         if there:
@@ -102,7 +103,7 @@ class AotInductorTarget:
         compiler = cpp_compiler()
         if compiler is None:
             raise MissingRequirementError(
-                f"AOTInductor compiles C++, and there is no compiler {_compiler_name()}",
+                f"AOTInductor compiles C++, and no compiler {_compiler_name()} answers",
                 hint=f"run: {_compiler_remedy()}",
             )
         from ...exporter.flattening import flat_program
@@ -142,8 +143,12 @@ class AotInductorTarget:
 
 
 def cpp_compiler() -> str | None:
-    """Path of the C++ compiler that torch would use; None if there is none."""
-    return shutil.which(_compiler_name())
+    """Path of the C++ compiler that torch would use; None if there is none that answers."""
+    path = shutil.which(_compiler_name())
+    if path is None or sys.platform == "win32":  # cl has no option that asks for its version
+        return path
+    asked = subprocess.run([path, "--version"], capture_output=True, check=False)
+    return path if asked.returncode == 0 else None
 
 
 def _compiler_name() -> str:

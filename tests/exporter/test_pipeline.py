@@ -37,6 +37,9 @@ class WrongTarget(OnnxTarget):
     name = "wrong"
     suffix = ".wrong.onnx"
 
+    def files(self, stem):
+        return (f"{stem}.wrong.onnx",)
+
     def convert(self, graph, options, directory, stem):
         artifact = super().convert(graph, options, directory, stem)
         return replace(artifact, format=self.name)

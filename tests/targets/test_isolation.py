@@ -31,10 +31,21 @@ class Crashing(OnnxTarget):
 class CrashingAtRun(OnnxTarget):
     name, suffix = "crashing-at-run", ".run.crashing"
 
+    def files(self, stem):
+        return (f"{stem}.run.crashing",)
+
     def open(self, artifact, device="cpu", signature=None):
         session = super().open(artifact, device, signature)
         session.run = lambda inputs: os.abort()
         return session
+
+class Sleeping(OnnxTarget):
+    name, suffix = "sleeping", ".sleeping"
+
+    def open(self, artifact, device="cpu", signature=None):
+        import time
+
+        time.sleep(600)
 
 class Broken(OnnxTarget):
     name, suffix = "broken", ".broken"
@@ -54,6 +65,7 @@ def crashing(tmp_path, monkeypatch) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: crashing\nVersion: 1.0\n")
     points = {"crashing": "Crashing", "crashing-at-run": "CrashingAtRun", "broken": "Broken"}
+    points["sleeping"] = "Sleeping"
     lines = [f"{name} = crashing:{kind}" for name, kind in points.items()]
     (info / "entry_points.txt").write_text("\n".join(["[isomorph.targets]", *lines]) + "\n")
     monkeypatch.syspath_prepend(package)
@@ -147,12 +159,25 @@ def test_no_process_is_left_when_a_session_closes(model, tmp_path):
     assert process.poll() is not None
 
 
+def test_a_worker_that_converts_dies_with_its_parent(tmp_path, crashing):
+    """A parent that was killed closes the pipe, which a busy worker does not look at."""
+    code = (
+        "from isomorph.targets.isolation import _Child; c = _Child('sleeping');"
+        "print(c._process.pid, flush=True); c.ask('open', None, 'cpu', None)"
+    )
+    assert_dies_with_parent(code)
+
+
 def test_an_interrupted_export_leaves_no_process(nets, checkpoint, tmp_path):
     """The worker dies with the pipe, also when the parent is killed."""
     code = (
         "import sys; from isomorph.targets.isolation import _Child; c = _Child('onnx');"
         "print(c._process.pid, flush=True); sys.stdin.read()"
     )
+    assert_dies_with_parent(code)
+
+
+def assert_dies_with_parent(code: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as parent:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import isomorph
 import numpy as np
 import onnx
-import onnx
 import pytest
 import torch
 from isomorph.errors import ConversionError, UsageError
