@@ -18,10 +18,12 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from ..errors import ConversionError
 from .graph import Attempt
+from .guards import Broken, demand_checks, drop_size_checks
 from .quiet import quiet_loggers
 from .rewrites.attention import plain_attention
 from .rewrites.pooling import ceil_mode_without_guards
@@ -54,7 +56,10 @@ def try_strategies(
     }
     attempts: list[Attempt] = []
     errors: list[BaseException] = []
-    for strategy, run in _strategies(module):
+    checked = functools.partial(_trace_checked, dims=[axes.get(name, {}) for name in names])
+    strategies = _strategies(module)
+    while strategies:
+        strategy, run = strategies.pop(0)
         start = time.perf_counter()
         try:
             with (
@@ -68,6 +73,8 @@ def try_strategies(
         except Exception as error:  # noqa: BLE001  kept, and told if no strategy works
             errors.append(error)
             attempts.append(Attempt(strategy, time.perf_counter() - start, first_line(error)))
+            if strategy == "torch.export" and _is_unproven(error):
+                strategies.insert(0, ("torch.export with sizes tried", checked))
             continue
         attempts.append(Attempt(strategy, time.perf_counter() - start))
         return program, tuple(attempts)
@@ -92,6 +99,43 @@ def _trace(
 ) -> ExportedProgram:
     shapes = _dynamic_shapes(module, args, kwargs, axes)
     return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=strict)
+
+
+def _is_unproven(error: BaseException) -> bool:
+    """Whether torch's solver could not prove what the program assumes of sizes."""
+    text = str(error)
+    return "satisfy the generated guard" in text and "specialized it" not in text
+
+
+def _trace_checked(
+    module: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    axes: AxisMap,
+    *,
+    dims: Sequence[Mapping[int, Dim]],
+) -> ExportedProgram:
+    """Traced with assertions in place of guards; they are tried on the sizes asked for, and go.
+
+    `dims` are the user's, for each leaf of the call.
+    """
+    shapes = _dynamic_shapes(module, args, kwargs, axes)
+    program = torch.export.export(
+        module,
+        args,
+        kwargs,
+        dynamic_shapes=shapes,
+        strict=False,
+        prefer_deferred_runtime_asserts_over_guards=True,
+    )
+    inputs = [
+        spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if spec.kind == InputKind.USER_INPUT
+    ]
+    demand_checks(program, dims, inputs)
+    drop_size_checks(program)
+    return program
 
 
 def _from_torchscript(
@@ -137,8 +181,16 @@ def _torch_dims(axes: Mapping[str, Mapping[int, Dim]]) -> dict[str, Any]:
     return result
 
 
+_SIZES_HINT = (
+    "raise the minimum or lower the maximum of that dim; a size that shrinks to 1 "
+    "inside the model is often the reason"
+)
+
+
 def _capture_error(attempts: Sequence[Attempt], errors: Sequence[BaseException]) -> ConversionError:
-    first = errors[0]
+    # Tried size by size torch tells only what is really in the way.
+    first = next((e for e in errors[1:] if _is_unproven(e)), errors[0])
+    broken = next((e for e in errors if isinstance(e, Broken)), None)
     text = str(first)
     static = re.findall(
         r"You marked (\w+) as dynamic but your code specialized it to be a constant \((\d+)\)", text
@@ -151,19 +203,24 @@ def _capture_error(attempts: Sequence[Attempt], errors: Sequence[BaseException])
             f"({_code_line(first) or 'a reshape, a loop or a comparison of sizes'})",
         )
     fixes = re.search(r"Suggested fixes:\n((?:  .*\n?)+)", text)
-    if "Constraints violated" in text and fixes:
+    suggestion = _translate_fixes(fixes[1]) if fixes else ""
+    if "Constraints violated" in text and broken is not None:
+        return ConversionError(
+            f"the model does not work for every size that --dynamic asks for: {broken}",
+            hint=broken.remedy or suggestion or _SIZES_HINT,
+        )
+    if "Constraints violated" in text and suggestion:
         return ConversionError(
             "the model does not work for every size that --dynamic asks for: "
             + " ".join(line.strip(" -") for line in text.splitlines()[1:2]),
-            hint=_translate_fixes(fixes.group(1)),
+            hint=suggestion,
         )
     if "Constraints violated" in text:
         guard = re.search(r"generated guard (.+)|with the generated guard: (.+)", text)
         told = " ".join(text.splitlines()[1:2]).strip(" -") if guard is None else guard[0]
         return ConversionError(
             f"the model does not work for every size that --dynamic asks for: {told}",
-            hint="raise the minimum or lower the maximum of that dim; a size that shrinks to 1 "
-            "inside the model is often the reason",
+            hint=_SIZES_HINT,
         )
     where = _code_line(first)
     if "data-dependent" in text.lower():
@@ -194,7 +251,7 @@ def _translate_fixes(fixes: str) -> str:
         elif match := re.fullmatch(r"(\w+) = Dim\('(\w+)'(?:, min=(\d+))?(?:, max=(\d+))?\)", line):
             if not match[1].startswith("_"):
                 options.append(f"{match[1]} works for {match[3] or 1}..{match[4] or ''}")
-        else:
+        elif re.fullmatch(r"\w+ = \w+", line):  # other formulas are the solver's guesses
             options.append(line)
     return "; ".join(options)
 
