@@ -26,6 +26,7 @@ from .matching import candidates, describe_entries
 from .programs import load_exported_program, load_torchscript
 from .refusals import as_spec, needs_allow, refused, some
 from .sniffing import FileKind, looks_like, sniff
+from .training_mode import training_notes
 from .unpickling import Admission, ForeignObject, admit, restricted_pickle
 from .weights import fill, require_values
 
@@ -96,6 +97,7 @@ def _load_program(
     if found.kind == "torchscript":
         script = load_torchscript(source, trust=trust)
         try:
+            notes = [*notes, *training_notes(script)]
             return _finished(script, "torchscript", _script_name(script), notes)
         except (RuntimeError, AttributeError, UnicodeDecodeError) as error:
             raise _damaged(source, found, error) from error
@@ -284,6 +286,7 @@ def _dispatch(root: Any, source: Path, model: str | None, notes: list[str]) -> L
             try:
                 module, taken_off = _unwrapped(module)
                 notes += [f"took the model out of its {name}" for name in taken_off]
+                notes = [*notes, *training_notes(module)]
                 return _finished(module, "module", _qualified(module), notes)
             except (AttributeError, TypeError, RuntimeError, RecursionError) as error:
                 raise InputFileError(

@@ -109,8 +109,9 @@ def export(
             None if plan.problem else stack.enter_context(Staging(plan.destination))
             for plan in plans
         ]
-        stack.enter_context(in_eval_mode(source))
+        mode_notes = stack.enter_context(in_eval_mode(source))
         opened = open_source(source, request, clock)
+        opened = replace(opened, notes=(*opened.notes, *mode_notes))
         run = _Run(opened, request, precision, tuple(devices), samples, validate, require, clock)
         artifacts = []
         for plan, staging in zip(plans, stagings, strict=True):

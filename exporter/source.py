@@ -131,14 +131,22 @@ def sample_entries(data: Any) -> list[Any]:
 
 
 @contextmanager
-def in_eval_mode(source: str | Path | torch.nn.Module) -> Iterator[None]:
-    """Put a caller's module in eval mode for a while; each part's own flag comes back."""
+def in_eval_mode(source: str | Path | torch.nn.Module) -> Iterator[tuple[str, ...]]:
+    """Put a caller's module in eval mode for a while; each part's own flag comes back.
+
+    Yields:
+        A note if that changes what the module computes.
+    """
     parts = list(source.modules()) if hasattr(source, "modules") else []
     flags = [part.training for part in parts]
+    notes: tuple[str, ...] = ()
     if not isinstance(source, (str, Path)) and parts:
+        from .training_mode import training_notes
+
+        notes = training_notes(source)
         source.eval()
     try:
-        yield
+        yield notes
     finally:
         for part, flag in zip(parts, flags, strict=True):
             part.training = flag

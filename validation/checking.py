@@ -106,7 +106,7 @@ def validate(
     target, manifest, notes = _identify(path)
     _demand_trust(target, path, trust)
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
-    with in_eval_mode(against):
+    with in_eval_mode(against) as mode_notes:
         source = open_source(against, _fill(request, manifest), progress, hashed=False)
         samples: list[dict[str, torch.Tensor]] = []
         if data:
@@ -126,7 +126,7 @@ def validate(
             report = judge(graph, found, session, progress=progress)
         if source.fingerprint is not None:
             source.fingerprint.demand_unchanged()
-    notes += [*source.notes, *graph.notes]
+    notes += [*source.notes, *mode_notes, *graph.notes]
     return replace(report, notes=tuple(dict.fromkeys((*notes, *report.notes))))
 
 
