@@ -66,7 +66,7 @@ class HalfWeights:
         tensor = self._tensors.get(node.name)
         if tensor is None or tensor.numel() != 1:
             return False
-        return 0 < abs(float(tensor)) < self._limits.smallest_normal
+        return 0 < abs(float(tensor.detach())) < self._limits.smallest_normal
 
     def convert(self, node: Node) -> None:
         """Replace the weight in the program by one of the half type.

@@ -296,3 +296,10 @@ def test_a_weight_that_vanishes_in_float16_is_refused_by_name():
         model.linear.weight.mul_(1e-9)
     with pytest.raises(ConversionError, match=r"all of linear\.weight"):
         lower_precision(graph_of(model, X), "fp16")
+
+
+def test_a_weight_of_one_element_is_converted_without_a_warning(recwarn):
+    model = Model(lambda m, x: m.linear(x) * m.scale)
+    model.scale = torch.nn.Parameter(torch.tensor([1.5]))
+    lower_precision(graph_of(model, X), "fp16")
+    assert not [w for w in recwarn if "requires_grad" in str(w.message)]
