@@ -127,7 +127,8 @@ def _source_options(command: _Command) -> _Command:
     "devices",
     multiple=True,
     metavar="NAME",
-    help="Where to run the artifact: cpu, cuda. Default: cpu.",
+    help="Where to run the artifact: cpu, or what `isomorph targets` lists (cuda, gpu, npu). "
+    "Default: cpu.",
 )
 @click.option(
     "--set",
@@ -146,7 +147,8 @@ def _source_options(command: _Command) -> _Command:
 @click.option(
     "--require",
     type=click.Choice(["executed", "evaluated"]),
-    help="Fail unless the artifact was checked at least this way.",
+    help="Fail unless the artifact was checked at least this way: run by its own runtime "
+    "(executed), or computed by an evaluator of ours (evaluated).",
 )
 def export(
     source: str,

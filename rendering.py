@@ -41,18 +41,18 @@ def print_export(result: ExportResult) -> None:
 
 
 def _overview(result: ExportResult) -> Table:
-    """One row per format: how it ended, how that is known, and where the file is."""
+    """One row per format: how it ended, how that is known, and the file's name."""
     table = Table("format", "verdict", "evidence", "size", "file", box=None, pad_edge=False)
     styles = {"pass": "green", "fail": "bold red", "unverified": "bold yellow"}
     for artifact in result.artifacts:
         verdict = "error" if artifact.error else artifact.verdict
-        file = f"exit code {artifact.error.exit_code}" if artifact.error else str(artifact.path)
+        file = artifact.path.name if artifact.path else ""
         table.add_row(
             artifact.format,
             Text(verdict, styles.get(verdict, "bold red")),
             artifact.evidence.kind if artifact.evidence else "-",
             size_text(artifact.bytes) if artifact.path else "-",
-            Text(file, overflow="fold"),
+            Text(f"exit code {artifact.error.exit_code}" if artifact.error else file),
         )
     return table
 
@@ -87,8 +87,6 @@ def print_report(report: Report) -> None:
     from .validation.report.terminal import render
 
     console = stdout_console()
-    for note in report.notes:
-        console.print(f"note: {note}", markup=False)
     render(report, console)
 
 
@@ -156,7 +154,7 @@ def print_targets(found: Mapping[str, Capability]) -> None:
     console = stdout_console()
     console.print(table)
     for note in notes:
-        console.print(note, markup=False, soft_wrap=True)
+        console.print(note, markup=False)
 
 
 def _package(capability: Capability) -> Text:

@@ -153,6 +153,13 @@ def _destination(source: Any, target: Target, output: str | Path | None, several
         beside = Path(source).parent
     else:
         stem, beside = type(source).__name__.lower(), Path()
+    if several and output is not None and Path(output).suffix and not Path(output).is_dir():
+        suffix = next((s for s in _suffixes() if str(output).endswith(s)), None)
+        if suffix is not None:
+            raise UsageError(
+                f"the output {output} ends with {suffix}, and several formats go into a folder",
+                hint="write -o FOLDER/",
+            )
     if output is None:
         path = beside / f"{stem}{target.suffix}"
     elif several or Path(output).is_dir() or str(output).endswith(("/", "\\")):
@@ -166,6 +173,10 @@ def _destination(source: Any, target: Target, output: str | Path | None, several
                 hint=f"write -o {path.with_suffix(target.suffix)}",
             )
     return path
+
+
+def _suffixes() -> list[str]:
+    return [target.suffix for target in registry.loadable()]
 
 
 def _same_file(one: Path, other: Path) -> bool:

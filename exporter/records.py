@@ -49,7 +49,7 @@ def build_manifest(
         "architecture": _portable(graph.provenance.architecture),
         "capture": graph.provenance.strategy,
         "versions": {"torch": graph.provenance.torch_version, **artifact.versions},
-        "options": dataclasses.asdict(options),
+        "options": {**dataclasses.asdict(options), **artifact.settled},
         "precision": precision,
         "request": _request(request),
         "signature": {

@@ -108,7 +108,8 @@ class Artifact:
     """Files written by a target: `path` is what a user loads, `files` all of them.
 
     `hashes` may carry the SHA-256 (hex) of files that were hashed while they
-    were written, keyed by path, so that nobody reads gigabytes twice.
+    were written, keyed by path, so that nobody reads gigabytes twice. `settled` holds
+    what options that were left open came to.
     """
 
     path: Path
@@ -119,6 +120,7 @@ class Artifact:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     hashes: Mapping[Path, str] = field(default_factory=dict)
+    settled: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

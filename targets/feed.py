@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -11,7 +12,7 @@ from ..exporter.signature import Dim, TensorSpec
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["checked_feed"]
+__all__ = ["checked_feed", "with_bounds"]
 
 
 def checked_feed(
@@ -52,6 +53,7 @@ def _match(spec: TensorSpec, array: NDArray[Any], sizes: dict[str, int]) -> None
         raise _shape_error(spec, array)
     for size, expected in zip(array.shape, spec.shape, strict=True):
         if isinstance(expected, Dim):
+            _demand_in_range(spec.name, expected, size)
             if sizes.setdefault(expected.name, size) != size:
                 raise UsageError(
                     f"input {spec.name} has {expected.name}={size} where another input has "
@@ -59,6 +61,41 @@ def _match(spec: TensorSpec, array: NDArray[Any], sizes: dict[str, int]) -> None
                 )
         elif size != expected:
             raise _shape_error(spec, array)
+
+
+def _demand_in_range(name: str, dim: Dim, size: int) -> None:
+    """What was checked holds for these sizes; runtimes fail on others, or compute on."""
+    top = size if dim.max is None else dim.max
+    if dim.min <= size <= top and size % dim.step == 0:
+        return
+    span = f"{dim.min}..{'' if dim.max is None else dim.max}"
+    step = f" in steps of {dim.step}" if dim.step > 1 else ""
+    raise UsageError(
+        f"input {name} has {dim.name}={size}, and the artifact was made for {span}{step}",
+        hint="export again with a wider --dynamic range",
+    )
+
+
+def with_bounds(
+    specs: tuple[TensorSpec, ...], signature: tuple[TensorSpec, ...] | None
+) -> tuple[TensorSpec, ...]:
+    """`specs` as a file has them, with the signature's bounds on axes that both leave open."""
+    known = {spec.name: spec for spec in signature or ()}
+
+    def bounded(spec: TensorSpec) -> TensorSpec:
+        other = known.get(spec.name)
+        if other is None or len(other.shape) != len(spec.shape):
+            return spec
+        axes = zip(spec.shape, other.shape, strict=True)
+        return replace(
+            spec,
+            shape=tuple(
+                theirs if isinstance(own, Dim) and isinstance(theirs, Dim) else own
+                for own, theirs in axes
+            ),
+        )
+
+    return tuple(map(bounded, specs))
 
 
 def _shape_error(spec: TensorSpec, array: NDArray[Any]) -> UsageError:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import MissingRequirementError, UsageError
-from ..exporter.signature import Dim, TensorSpec
+from ..exporter.signature import TensorSpec
 from .cuda import CUDA_REMEDY
 from .feed import checked_feed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["as_arrays", "as_tensors", "demand_sizes", "exact_float32", "torch_device"]
+__all__ = ["as_arrays", "as_tensors", "exact_float32", "torch_device"]
 
 
 def torch_device(device: str, format_name: str) -> torch.device:
@@ -61,7 +61,7 @@ def as_tensors(
         replace(spec, dtype="float32") if spec.dtype == "bfloat16" else spec for spec in specs
     )
     wide = {
-        name: array.astype("float32") if str(array.dtype) == "bfloat16" else array
+        name: array.astype("float32") if str(getattr(array, "dtype", "")) == "bfloat16" else array
         for name, array in inputs.items()
     }
     feed = checked_feed(wide, given)
@@ -81,27 +81,6 @@ def as_arrays(
         plain = wide.detach().resolve_conj().resolve_neg().cpu().contiguous()
         arrays[spec.name] = plain.numpy().copy()
     return arrays
-
-
-def demand_sizes(inputs: Mapping[str, NDArray[Any]], specs: tuple[TensorSpec, ...]) -> None:
-    """Refuse sizes outside the range of a dynamic dim.
-
-    Raises:
-        UsageError: names input, dim, size and range.
-    """
-    for spec in specs:
-        for size, dim in zip(inputs[spec.name].shape, spec.shape, strict=True):
-            if not isinstance(dim, Dim):
-                continue
-            over = dim.max is not None and size > dim.max
-            if size < dim.min or over or size % dim.step:
-                step = f" in steps of {dim.step}" if dim.step > 1 else ""
-                top = "" if dim.max is None else dim.max
-                raise UsageError(
-                    f"input {spec.name} has {dim.name}={size}, and the artifact was made for "
-                    f"{dim.min}..{top}{step}",
-                    hint="export again with a wider --dynamic range",
-                )
 
 
 @contextmanager

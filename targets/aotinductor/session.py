@@ -15,7 +15,7 @@ from ...errors import ConversionError, InputFileError, MissingRequirementError, 
 from ...exporter.quiet import quiet_loggers
 from ...exporter.signature import TensorSpec
 from ..base import Evidence
-from ..tensors import as_arrays, as_tensors, demand_sizes, exact_float32, torch_device
+from ..tensors import as_arrays, as_tensors, exact_float32, torch_device
 from .compile import NAMES_KEY
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ class AotInductorSession:
         if self._model is None:
             raise UsageError(f"the session on {self.path.name} is closed")
         tensors = as_tensors(inputs, self.inputs, self._device)
-        demand_sizes(inputs, self.inputs)  # compiled code need not check them
         try:
             with torch.inference_mode(), exact_float32():
                 values = self._model(*tensors)

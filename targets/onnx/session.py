@@ -17,14 +17,16 @@ from ...errors import (
     UsageError,
 )
 from ...exporter.signature import Dim, TensorSpec
-from ..base import Evidence
+from ..base import Evidence, Signature
 from ..bfloat16 import from_bits, to_bits
-from ..feed import checked_feed
+from ..feed import checked_feed, with_bounds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["OnnxSession"]
+__all__ = ["LAYOUT_OPTIMIZER", "OnnxSession"]
+
+LAYOUT_OPTIMIZER = "NchwcTransformer"
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _REMEDY = {
@@ -56,6 +58,7 @@ class OnnxSession:
     Args:
         path: the `.onnx` file; external data is looked for beside it.
         device: `cpu` or `cuda`.
+        signature: bounds of dims, which an ONNX file does not hold.
         optimized: whether ONNX Runtime may rewrite the graph before it runs it.
 
     Raises:
@@ -64,7 +67,14 @@ class OnnxSession:
         ConversionError: the file is sound, but this ONNX Runtime cannot run it.
     """
 
-    def __init__(self, path: Path, device: str = "cpu", *, optimized: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        device: str = "cpu",
+        signature: Signature | None = None,
+        *,
+        optimized: bool = True,
+    ) -> None:
         self.path = path
         self.optimized = optimized
         self._device = _known_device(device)
@@ -74,6 +84,8 @@ class OnnxSession:
         for kind, arguments in zip(("input", "output"), border, strict=True):
             _require_tensors(path, kind, arguments)
         self.inputs, self.outputs = (tuple(map(_spec, arguments)) for arguments in border)
+        if signature is not None:
+            self.inputs = with_bounds(self.inputs, signature.inputs)
         self.evidence = self._evidence()
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -130,6 +142,7 @@ class OnnxSession:
             details["prepacking"] = False
         if self._halves is not None:
             details["half operators"] = self._halves
+            details["disabled_optimizers"] = [LAYOUT_OPTIMIZER]
         return Evidence(
             kind="executed",
             runtime="onnxruntime",
@@ -171,7 +184,9 @@ def _open(path: Path, device: str, optimized: bool) -> tuple[Any, str | None]:
         if written:
             settings.optimized_model_filepath = str(saved)
         try:
-            session = onnxruntime.InferenceSession(str(path), settings, providers=[provider])
+            session = onnxruntime.InferenceSession(
+                str(path), settings, providers=[provider], disabled_optimizers=_left_out(written)
+            )
         except Exception as error:
             raise _load_error(path, error) from error
         halves = _told(written, saved)
@@ -204,6 +219,11 @@ def _holds_bfloat16(path: Path) -> bool:
 
     model = onnx.load(str(path), load_external_data=False)
     return any(tensor.data_type == _BFLOAT16 for tensor in model.graph.initializer)
+
+
+def _left_out(written: dict[str, int] | None) -> list[str]:
+    """ONNX Runtime 1.32 crashes where it blocks the layout of half convolutions for a CPU."""
+    return [LAYOUT_OPTIMIZER] if written is None or written else []
 
 
 def _told(written: dict[str, int] | None, saved: Path) -> str | None:

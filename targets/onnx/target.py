@@ -25,6 +25,10 @@ _CUDA_REMEDY = (
     'pip install "isomorph[onnx-cuda]" (the two wheels overwrite each other)'
 )
 _BUILDERS = ("onnx", "onnx_ir", "onnxscript")
+_HALF_NOTES = (
+    "half convolutions can crash ONNX Runtime (seen with 1.32 on a CPU); it was run, and is to be "
+    "run, with InferenceSession(..., disabled_optimizers=['NchwcTransformer'])",
+)
 _OPSETS = range(18, 24)
 _DEFAULT_OPSET = {"fp32": 20, "fp16": 20, "bf16": 22}
 
@@ -55,7 +59,6 @@ class OnnxOptions:
                 f"external_data={self.external_data!r} is unknown",
                 hint="choose auto, always or never",
             )
-
 
     def opset_for(self, precision: str) -> int:
         """The operator set to write a graph of that precision in."""
@@ -151,6 +154,8 @@ class OnnxTarget:
             inputs=inputs,
             outputs=outputs,
             versions=found_versions(("torch", "onnx", "onnx-ir", "onnxscript")),
+            notes=_HALF_NOTES if graph.precision != "fp32" else (),
+            settled={"opset": options.opset_for(graph.precision)},
             hashes=hashes,
         )
 
@@ -164,11 +169,11 @@ class OnnxTarget:
     ) -> OnnxSession:
         """Load `artifact` on ONNX Runtime; `optimized=False` turns its graph optimisations off.
 
-        An ONNX file carries names and dtypes itself, so `signature` is not needed.
+        An ONNX file carries names and dtypes itself; `signature` adds the bounds of dims.
         """
         from .session import OnnxSession
 
-        return OnnxSession(artifact, device, optimized=optimized)
+        return OnnxSession(artifact, device, signature, optimized=optimized)
 
 
 # A protobuf message ends at 2 GiB; some of it is the graph's.

@@ -212,3 +212,8 @@ def test_the_callers_module_is_left_as_it_was(tmp_path):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert [part.training for part in model.modules()] == [True, False, True]
+
+
+def test_several_formats_go_into_a_folder(model, tmp_path):
+    with pytest.raises(UsageError, match="several formats go into a folder"):
+        export(model, ["onnx", "wrong"], tmp_path / "model.onnx")
