@@ -151,10 +151,32 @@ def overflow_is_genuine(graph: Graph, inputs: Mapping[str, torch.Tensor], dtype:
     """Whether float32 arithmetic itself makes values beyond the half type's range.
 
     A value counts where an operator makes it of values that are all in range: a mask's
-    sentinel is a large number that somebody wrote, and no overflow.
+    sentinel is a large number that somebody wrote, and no overflow. A product with such a number
+    counts if it is not that number itself, as it is where a mask of zeros and ones is scaled.
     """
     search = _RangeSearch(graph, torch.finfo(getattr(torch, dtype)).max)
     return search.run_on(inputs)
+
+
+_PRODUCTS = {
+    torch.ops.aten.mul.Tensor,
+    torch.ops.aten.mul.Scalar,
+    torch.ops.aten.mul_.Tensor,
+    torch.ops.aten.mul_.Scalar,
+}
+
+
+def _one(item: Any) -> bool:
+    return not isinstance(item, torch.Tensor) or item.numel() == 1
+
+
+def _differs(value: torch.Tensor, written: Sequence[float]) -> torch.Tensor:
+    """Where `value` is none of the numbers, whatever its sign."""
+    magnitude = value.abs()
+    other = torch.ones_like(value, dtype=torch.bool)
+    for number in written:
+        other &= ~torch.isclose(magnitude, torch.full_like(magnitude, number), rtol=1e-6, atol=0)
+    return other
 
 
 class _RangeSearch(torch.fx.Interpreter):
@@ -186,10 +208,13 @@ class _RangeSearch(torch.fx.Interpreter):
         if n.op != "call_function":
             return super().run_node(n)
         operands = self.fetch_args_kwargs_from_env(n)
-        sound = not any(map(self._exceeds, pytree.tree_leaves(operands)))
+        beyond = [item for item in pytree.tree_leaves(operands) if self._exceeds(item)]
         value = super().run_node(n)
-        if sound and any(map(self._exceeds, pytree.tree_leaves(value))):
-            self._found = True
+        if not beyond:
+            self._found = any(map(self._exceeds, pytree.tree_leaves(value)))
+        elif n.target in _PRODUCTS and isinstance(value, torch.Tensor) and all(map(_one, beyond)):
+            written = [abs(float(item)) for item in beyond]
+            self._found = self._exceeds(value[_differs(value, written)])
         return value
 
     def _exceeds(self, value: Any) -> bool:

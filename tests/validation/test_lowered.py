@@ -14,6 +14,7 @@ from isomorph.progress import Silent
 from isomorph.targets.base import Evidence
 from isomorph.validation import cases, parity, reference
 from isomorph.validation.lowered import lowered_reference
+from isomorph.validation.rounding import overflow_is_genuine
 from isomorph.validation.verdict import HALF_RULE
 from torch import nn
 
@@ -217,6 +218,42 @@ def test_an_overflow_that_float32_values_explain_is_unverified(known):
     assert report.verdict == "unverified"
     assert "overflows float16" in report.reason
     assert verdict_of(found, lower_precision(graph, "bf16")).verdict == "pass"
+
+
+def test_a_product_with_a_large_number_overflows_and_a_scaled_mask_does_not(known):
+    class Scaled(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+
+        def forward(self, x):
+            return self.function(x)
+
+    def genuine(function):
+        graph, _ = known(Scaled(function), X)
+        return overflow_is_genuine(graph, {"x": X}, "float16")
+
+    assert genuine(lambda x: x * 1e5)
+    assert genuine(lambda x: (1e5 * x).relu() + 1)
+    assert not genuine(lambda x: (1 - (x > 0).float()) * -1e9)
+    assert not genuine(lambda x: x.masked_fill(x > 0, -1e9).softmax(-1))
+    assert not genuine(lambda x: ((x > 0) * torch.finfo(torch.float32).min + x).softmax(-1))
+
+
+def test_a_product_with_a_number_beyond_half_is_unverified(known):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.linear(self.linear(x) * 1e5) * 1e-5
+
+    graph, found = known(Scaled(), X)
+    report = verdict_of(found, lower_precision(graph, "fp16"))
+    assert report.verdict == "unverified"
+    assert "overflows float16" in report.reason
 
 
 def test_a_model_of_random_numbers_is_unverified(known):
