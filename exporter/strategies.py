@@ -26,6 +26,7 @@ from .graph import Attempt
 from .guards import Broken, demand_checks, drop_size_checks
 from .quiet import quiet_loggers
 from .rewrites.attention import plain_attention
+from .rewrites.linspace import linspace_of_any_length
 from .rewrites.pooling import ceil_mode_without_guards
 from .rewrites.recurrent import whole_recurrent_operators
 from .signature import Dim
@@ -68,6 +69,7 @@ def try_strategies(
                 plain_attention(),
                 whole_recurrent_operators(),
                 ceil_mode_without_guards(),
+                linspace_of_any_length(),
             ):
                 program = run(module, args, kwargs, free)
         except Exception as error:  # noqa: BLE001  kept, and told if no strategy works
