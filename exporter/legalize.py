@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import Graph, Node
 
+from .complex_pairs import complex_to_pairs
 from .inplace import functionalize, is_mutating
 from .nodes import Editor
 from .rules import ALWAYS, CHECKS, RULES, Rule
@@ -34,8 +35,9 @@ def legalize(
 
     First in-place operators on intermediate values become functional ones where
     nothing else reads what they wrote to; then operators that do nothing at
-    inference go; then every node that `supported` denies is rewritten if a rule
-    knows how; `rules` are the ones known here unless a target brings its own.
+    inference go; complex values become pairs of real ones; then every node that
+    `supported` denies is rewritten if a rule knows how; `rules` are the ones known
+    here unless a target brings its own.
 
     Returns:
         True if no mutating operator remains. Otherwise only the first step was
@@ -47,6 +49,8 @@ def legalize(
     calls = [node for node in graph.nodes if node.op == "call_function"]
     functional = not any(map(is_mutating, calls))
     if functional:
+        complex_to_pairs(program)
+        calls = [node for node in graph.nodes if node.op == "call_function"]
         editor = Editor(graph)
         for node in calls:
             _rewrite(editor, node, supported, rules)
@@ -69,7 +73,7 @@ def drop_checks(program: ExportedProgram) -> None:
             graph.erase_node(node)
         if checks:
             graph.eliminate_dead_code()
-            module.recompile()  # type: ignore[operator]
+            module.recompile()
 
 
 def _rewrite(editor: Editor, node: Node, supported: Supported, rules: Mapping[Any, Rule]) -> None:

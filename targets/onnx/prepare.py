@@ -102,6 +102,8 @@ def lacking(program: ExportedProgram, opset: int) -> list[Unsupported]:
                 continue
             reason = fault(node)
             if reason or is_mutating(node) or not registry(opset).takes(node):
+                if not reason and torchlib.has_complex_operand(node):
+                    reason = "of complex numbers"
                 found.append(unsupported(node, reason))
     return found
 

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["Registry", "export_public", "fast_path_available", "optimize", "translate"]
+__all__ = [
+    "Registry",
+    "export_public",
+    "fast_path_available",
+    "has_complex_operand",
+    "optimize",
+    "translate",
+]
 
 # They log about names and outputs, which we set ourselves.
 _CHATTER = ("torch.onnx", "onnxscript", "onnx_ir")
@@ -88,7 +95,7 @@ class Registry:
         if target is operator.getitem or target in self._custom:
             return True
         entries = (*self._own.get(_key(target), ()), *self._library.get(_name(target), ()))
-        complex_operands = _has_complex_operand(node)
+        complex_operands = has_complex_operand(node)
         return any(bool(entry.is_complex) is complex_operands for entry in entries)
 
     def restricted_to(self, targets: Iterable[Any]) -> Any:
@@ -220,7 +227,8 @@ def _name(target: Any) -> str:
     return name
 
 
-def _has_complex_operand(node: Node) -> bool:
+def has_complex_operand(node: Node) -> bool:
+    """Whether a node takes a complex tensor."""
     import torch
 
     values = (source.meta.get("val") for source in node.all_input_nodes)

@@ -128,6 +128,16 @@ def test_complex_output_is_refused_with_the_way_out(write: Any) -> None:
         write(Spectrum(), torch.randn(8))
 
 
+class TurnedSpectrum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.view_as_real(torch.fft.rfft(x).unsqueeze(0).cumsum(-1))
+
+
+def test_an_operator_that_lacks_a_complex_form_is_named_as_such(write: Any) -> None:
+    with pytest.raises(ConversionError, match=r"test_border\.py:\d+\): of complex numbers"):
+        write(TurnedSpectrum(), torch.randn(8))
+
+
 class Lgamma(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.lgamma(x)
