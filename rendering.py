@@ -34,6 +34,10 @@ def print_export(result: ExportResult) -> None:
             console.rule(artifact.format, align="left", style="dim")
         for report in artifact.reports:
             render(report, console)
+        told = {note for report in artifact.reports for note in report.notes}
+        for note in artifact.notes:
+            if note not in told:
+                console.print(f"  note: {note}", markup=False)
         console.print(_summary(artifact), soft_wrap=True)
     if several:
         console.rule("all formats", align="left", style="dim")

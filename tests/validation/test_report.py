@@ -133,3 +133,11 @@ def test_a_machine_that_lacks_something_is_not_a_parity_failure(trial):
 
     with pytest.raises(MissingRequirementError):
         trial.judge(spoil=spoil)
+
+
+def test_the_text_says_how_the_runtime_computed():
+    details = {"half operators": "all 5 computed in float32", "layers": {"f32": 3}, "threads": 2}
+    evidence = Evidence("executed", "runtime", "1", "cpu", details)
+    shown = text_of(Report("pass", "equal", evidence), width=200)
+    assert "half operators all 5 computed in float32; layers 3 in f32" in shown
+    assert "threads" not in shown

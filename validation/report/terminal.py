@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..verdict import Verdict
@@ -18,6 +19,9 @@ _STYLE: dict[Verdict, str] = {
     "fail": "bold red",
     "unverified": "bold yellow",
 }
+
+# Parts of the names of details that a reader wants to know at once; the rest is in the report file.
+_TELLING = ("half", "delegated", "layers", "computed")
 
 # Cases named in one line before the rest is left out.
 _SHOWN = 6
@@ -57,6 +61,8 @@ def render(report: Report, console: Console) -> None:
     )
     console.print(line)
     console.print(Text(report.reason))
+    if told := _told_by_runtime(report):
+        console.print(Text(f"  runtime: {told}"))
     _render_remarks(report, console)
 
 
@@ -76,6 +82,21 @@ def _render_remarks(report: Report, console: Console) -> None:
             )
     for note in report.notes:
         console.print(Text(f"  note: {note}"))
+
+
+def _told_by_runtime(report: Report) -> str:
+    """What the runtime says of how it computed: precision of layers, share of a delegate."""
+    return "; ".join(
+        f"{key.replace('_', ' ')} {_plain(value)}"
+        for key, value in report.evidence.details.items()
+        if any(word in key for word in _TELLING) and isinstance(value, (str, int, float, Mapping))
+    )
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{count} in {key}" for key, count in value.items())
+    return str(value)
 
 
 def _grouped(report: Report) -> dict[tuple[Verdict, str], list[str]]:
