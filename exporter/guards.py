@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["Broken", "demand_checks", "drop_size_checks"]
+__all__ = ["Broken", "broken_checks", "demand_checks", "drop_size_checks"]
 
 # How many combinations of sizes are tried; a range with fewer sizes is tried whole.
 _TRIALS = 1024
@@ -31,14 +31,13 @@ class Broken(Exception):  # noqa: N818 - it is told as a `ConversionError`
     condition: str
     sizes: str
     remedy: str
+    at: dict[str, int]
 
     def __str__(self) -> str:
         return f"it assumes {self.condition}, which fails for {self.sizes}"
 
 
-def demand_checks(
-    program: ExportedProgram, axes: Sequence[Mapping[int, Dim]], inputs: Sequence[str]
-) -> None:
+def demand_checks(program: ExportedProgram, axes: Sequence[Mapping[int, Dim]]) -> None:
     """Try the program's assertions on sizes of its inputs.
 
     Ranges of up to 1024 sizes are tried whole. Of larger ones, and of several dims together, the
@@ -48,22 +47,28 @@ def demand_checks(
 
     Args:
         axes: the dims of each input, by axis.
-        inputs: placeholder nodes of these inputs.
 
     Raises:
         Broken: an assertion fails for some size.
     """
+    if found := broken_checks(program, axes):
+        raise found[0]
+
+
+def broken_checks(program: ExportedProgram, axes: Sequence[Mapping[int, Dim]]) -> list[Broken]:
+    """Each assertion that fails for some size, with the first such size; see `demand_checks`."""
     conditions = _conditions(program)
-    if not conditions:
-        return
-    dims = _dims(program, axes, inputs)
+    found: list[Broken] = []
+    dims = _dims(program, axes) if conditions else {}
     for condition in conditions:
         symbols = sorted(condition.free_symbols, key=str)
         if not all(symbol in dims for symbol in symbols):
             continue  # of a size that depends on values: torch derived it from the operator
         for sizes in _trials(condition, symbols, dims):
             if not _holds(condition, dict(zip(symbols, sizes, strict=True))):
-                raise _broken(condition, conditions, symbols, sizes, dims)
+                found.append(_broken(condition, conditions, symbols, sizes, dims))
+                break
+    return found
 
 
 def drop_size_checks(program: ExportedProgram) -> None:
@@ -97,13 +102,17 @@ def _conditions(program: ExportedProgram) -> list[Any]:
     return list(found.values())
 
 
-def _dims(
-    program: ExportedProgram, axes: Sequence[Mapping[int, Dim]], inputs: Sequence[str]
-) -> dict[Any, Dim]:
+def _dims(program: ExportedProgram, axes: Sequence[Mapping[int, Dim]]) -> dict[Any, Dim]:
     """The user's dim for each symbol; the symbol stands for the size divided by the step."""
     import sympy
+    from torch.export.graph_signature import InputKind
 
     values = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes}
+    inputs = [
+        spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.USER_INPUT
+    ]
     dims: dict[Any, Dim] = {}
     for name, found in zip(inputs, axes, strict=True):
         for axis, dim in found.items():
@@ -159,15 +168,13 @@ def _broken(
         s: sympy.Symbol(dims[s].name if dims[s].step == 1 else f"({dims[s].name}/{dims[s].step})")
         for s in symbols
     }
-    told = ", ".join(
-        f"{dims[symbol].name} = {size * dims[symbol].step}"
-        for symbol, size in zip(symbols, sizes, strict=True)
-    )
+    at = {dims[s].name: size * dims[s].step for s, size in zip(symbols, sizes, strict=True)}
+    told = ", ".join(f"{name} = {size}" for name, size in at.items())
     remedy = _remedy(conditions, symbols[0], dims[symbols[0]]) if len(symbols) == 1 else ""
     formula = condition.subs(names)
     sign = getattr(formula, "rel_op", None)
     text = f"{formula.lhs} {sign} {formula.rhs}" if sign else str(formula)
-    return Broken(text, told, remedy)
+    return Broken(text, told, remedy, at)
 
 
 def _remedy(conditions: Sequence[Any], symbol: Any, dim: Dim) -> str:

@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from ..errors import ConversionError
 from .graph import Attempt
+from .guard_trials import demand_same_results
 from .guards import Broken, demand_checks, drop_size_checks
 from .quiet import quiet_loggers
 from .rewrites.attention import plain_attention
@@ -57,7 +57,8 @@ def try_strategies(
     }
     attempts: list[Attempt] = []
     errors: list[BaseException] = []
-    checked = functools.partial(_trace_checked, dims=[axes.get(name, {}) for name in names])
+    dims = [axes.get(name, {}) for name in names]
+    checked = functools.partial(_trace_checked, dims=dims)
     strategies = _strategies(module)
     while strategies:
         strategy, run = strategies.pop(0)
@@ -72,7 +73,11 @@ def try_strategies(
                 linspace_of_any_length(),
             ):
                 program = run(module, args, kwargs, free)
-        except Exception as error:  # noqa: BLE001  kept, and told if no strategy works
+                if strategy == "torch.export":
+                    _try_guards(module, args, kwargs, free, program, dims)
+        except Exception as error:
+            if isinstance(error, Broken) and not errors:
+                raise _refused_sizes(error, error.remedy) from error
             errors.append(error)
             attempts.append(Attempt(strategy, time.perf_counter() - start, first_line(error)))
             if strategy == "torch.export" and _is_unproven(error):
@@ -109,6 +114,37 @@ def _is_unproven(error: BaseException) -> bool:
     return "satisfy the generated guard" in text and "specialized it" not in text
 
 
+def _trace_asserting(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], axes: AxisMap
+) -> ExportedProgram:
+    return torch.export.export(
+        module,
+        args,
+        kwargs,
+        dynamic_shapes=_dynamic_shapes(module, args, kwargs, axes),
+        strict=False,
+        prefer_deferred_runtime_asserts_over_guards=True,
+    )
+
+
+def _try_guards(
+    module: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    axes: AxisMap,
+    program: ExportedProgram,
+    dims: Sequence[Mapping[int, Dim]],
+) -> None:
+    """torch leaves guards untried for dims with a step: see `guard_trials`."""
+    stepped = any(dim.step > 1 for found in dims for dim in found.values())
+    if stepped and getattr(program, "_guards_code", None):
+        try:
+            asserting = _trace_asserting(module, args, kwargs, axes)
+        except Exception:  # noqa: BLE001 - then only validation can tell
+            return
+        demand_same_results(module, (args, kwargs), program, asserting, dims)
+
+
 def _trace_checked(
     module: Any,
     args: tuple[Any, ...],
@@ -121,21 +157,8 @@ def _trace_checked(
 
     `dims` are the user's, for each leaf of the call.
     """
-    shapes = _dynamic_shapes(module, args, kwargs, axes)
-    program = torch.export.export(
-        module,
-        args,
-        kwargs,
-        dynamic_shapes=shapes,
-        strict=False,
-        prefer_deferred_runtime_asserts_over_guards=True,
-    )
-    inputs = [
-        spec.arg.name
-        for spec in program.graph_signature.input_specs
-        if spec.kind == InputKind.USER_INPUT
-    ]
-    demand_checks(program, dims, inputs)
+    program = _trace_asserting(module, args, kwargs, axes)
+    demand_checks(program, dims)
     drop_size_checks(program)
     return program
 
@@ -189,6 +212,13 @@ _SIZES_HINT = (
 )
 
 
+def _refused_sizes(broken: Broken, remedy: str) -> ConversionError:
+    return ConversionError(
+        f"the model does not work for every size that --dynamic asks for: {broken}",
+        hint=remedy or _SIZES_HINT,
+    )
+
+
 def _capture_error(attempts: Sequence[Attempt], errors: Sequence[BaseException]) -> ConversionError:
     # Tried size by size torch tells only what is really in the way.
     first = next((e for e in errors[1:] if _is_unproven(e)), errors[0])
@@ -207,10 +237,7 @@ def _capture_error(attempts: Sequence[Attempt], errors: Sequence[BaseException])
     fixes = re.search(r"Suggested fixes:\n((?:  .*\n?)+)", text)
     suggestion = _translate_fixes(fixes[1]) if fixes else ""
     if "Constraints violated" in text and broken is not None:
-        return ConversionError(
-            f"the model does not work for every size that --dynamic asks for: {broken}",
-            hint=broken.remedy or suggestion or _SIZES_HINT,
-        )
+        return _refused_sizes(broken, broken.remedy or suggestion)
     if "Constraints violated" in text and suggestion:
         return ConversionError(
             "the model does not work for every size that --dynamic asks for: "

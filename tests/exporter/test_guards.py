@@ -82,3 +82,24 @@ def test_one_that_fails_is_told_with_the_size_and_the_way_out(
     with pytest.raises(ConversionError, match=told) as raised:
         captured(function, dim)
     assert remedy in (raised.value.hint or "")
+
+
+def windows(x: Tensor) -> Tensor:
+    return x.unflatten(1, (-1, 4)).transpose(0, 1).flatten(1).softmax(1)
+
+
+def test_with_a_step_a_branch_on_one_size_is_found_by_running_the_model_there() -> None:
+    def one_size(x: Tensor) -> Tensor:
+        return x if x.shape[1] == 22 else x + 1
+
+    with pytest.raises(ConversionError, match="fails for t = 22"):
+        captured(one_size, "t:4..64:2")
+    with pytest.raises(ConversionError, match="fails for t = 6"):
+        captured(halves_evenly, "t:4..32:2")
+
+
+def test_with_a_step_a_guard_that_changes_nothing_refuses_nothing() -> None:
+    graph = captured(windows, "t:4..32:4")  # traced for more than one window
+    for size in (4, 8, 32):
+        x = torch.randn(2, size)
+        torch.testing.assert_close(graph.run({"x": x})["output_0"], windows(x))
