@@ -34,11 +34,19 @@ def fault(node: Node) -> str:
         )
     if "with_indices" in str(target) and any(user.args[1] == 1 for user in node.users):
         return "litert-torch gives 0 for every index"
-    if target in _DIVISIONS and argument(node, "rounding_mode") is not None:
-        value = tensor_value(node)
-        if value is not None and value.dtype == torch.int64:
-            return "LiteRT divides int64 as 32 bits; cast to int32, or to float32, before"
+    value = tensor_value(node)
+    dtype = None if value is None else value.dtype
+    rounded = target in _DIVISIONS and argument(node, "rounding_mode") is not None
+    if rounded and dtype == torch.int64:
+        return "LiteRT divides int64 as 32 bits; cast to int32, or to float32, before"
+    whole = rounded or target is aten.floor_divide.default
+    if whole and dtype == torch.uint8 and _is_negative(node.args[1]):
+        return "litert-torch reads a negative divisor as uint8; cast to int32 before"
     return ""
+
+
+def _is_negative(item: Any) -> bool:
+    return isinstance(item, (int, float)) and item < 0
 
 
 def large_numbers(program: ExportedProgram) -> list[Unsupported]:
@@ -50,7 +58,7 @@ def large_numbers(program: ExportedProgram) -> list[Unsupported]:
         unsupported(node, f"litert-torch would wrap the number {number} to 32 bits")
         for node in program.graph.nodes
         if node.op == "call_function" and hasattr(node.target, "_schema")
-        if node.target not in (aten.full.default, aten.slice.Tensor)
+        if node.target not in (aten.full.default, aten.slice.Tensor, aten.slice_scatter.default)
         for number in (*node.args, *node.kwargs.values())
         if isinstance(number, int) and not -(2**31) <= number < 2**31
     ]

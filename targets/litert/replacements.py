@@ -59,8 +59,20 @@ def _stable_sort(
     return _sort(x, dim, descending)
 
 
+def _truncated(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
+    """int32 towards zero: FLOOR_DIV and FLOOR_MOD are exact, litert_torch's float32 is not."""
+    if rounding_mode != "trunc" or torch.result_type(x, y) != torch.int32:
+        return NotImplemented
+    floor = torch.div(x, y, rounding_mode="floor")
+    upwards = (floor < 0) & (torch.remainder(x, y) != 0)
+    return torch.where(upwards, floor + 1, floor)
+
+
 def _fmod(x: Any, y: Any) -> Any:
-    """FLOOR_MOD of the magnitudes is exact; litert_torch's `x - trunc(x / y) * y` is not."""
+    """FLOOR_MOD is exact; litert_torch's `x - trunc(x / y) * y` is not."""
+    if torch.result_type(x, y) in (torch.int32, torch.int64):  # the least of them has no magnitude
+        rest = torch.remainder(x, y)
+        return torch.where((rest != 0) & ((rest < 0) != (x < 0)), rest - y, rest)
     size = torch.abs(y) if isinstance(y, Tensor) else abs(y)
     rest = torch.remainder(torch.abs(x), size)
     return torch.where(x < 0, -rest, rest)
@@ -69,6 +81,23 @@ def _fmod(x: Any, y: Any) -> Any:
 def _abs(x: Tensor) -> Any:
     """ABS has no kernel for int64."""
     return torch.where(x < 0, -x, x) if x.dtype == torch.int64 else NotImplemented
+
+
+def _nearest(
+    x: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None = None
+) -> Any:
+    """Picked by index where the size is no multiple: the kernel rounds in another way."""
+    sizes = x.shape[2:]
+    scales = [None] * len(sizes) if scale_factors is None else scale_factors
+    wanted = output_size or [
+        int(size * scale) for size, scale in zip(sizes, scale_factors or (), strict=True)
+    ]
+    for axis, (size, count, scale) in enumerate(zip(sizes, wanted, scales, strict=True), 2):
+        step = size / count if scale is None else 1 / scale
+        places = torch.floor(torch.arange(count, dtype=torch.float32) * step)
+        index = torch.clamp(places, max=size - 1).to(torch.int64)
+        x = torch.index_select(x, axis, index)
+    return x
 
 
 def _xor(x: Tensor, y: Tensor) -> Tensor:
@@ -162,10 +191,13 @@ def replacements() -> dict[Any, Replacement]:
         aten.sub.Tensor: _scaled(torch.sub),
         aten.scaled_dot_product_attention.default: _attention,
         aten._safe_softmax.default: _safe_softmax,
+        aten.div.Tensor_mode: _truncated,
+        aten.div.Scalar_mode: _truncated,
         aten.fmod.Tensor: _fmod,
         aten.fmod.Scalar: _fmod,
         aten.abs.default: _abs,
         aten.logical_xor.default: _xor,
+        aten.upsample_nearest2d.vec: _nearest,
         aten.bitwise_xor.Tensor: _on_booleans(torch.ne),
         aten.bitwise_and.Tensor: _on_booleans(torch.logical_and),
         aten.bitwise_or.Tensor: _on_booleans(torch.logical_or),

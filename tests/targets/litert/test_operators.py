@@ -12,7 +12,27 @@ FLOATS = torch.tensor([[3.0, -1.0, 2.0, 2.5], [0.5, 0.25, -4.0, 1e6 + 0.3]])
 IMAGE = torch.randn(1, 2, 6, 6, generator=torch.Generator().manual_seed(1))
 MASK = torch.tensor([[True, True, False], [False, False, False], [True, False, True]])
 
+# Beyond what float32 holds, and the least number, which has no magnitude.
+DIVIDENDS = torch.tensor([16777217, 2**31 - 1, -(2**31), -16777217, 7, -7, 0], dtype=torch.int32)
+DIVISORS = torch.tensor([1, 2, 3, 7, -3, 3, 5], dtype=torch.int32)
+
 PUT_RIGHT = {
+    "int32 divided towards zero": (
+        lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+        DIVIDENDS,
+        DIVISORS,
+    ),
+    "int32 divided by a number": (lambda x: torch.div(x, -3, rounding_mode="trunc"), DIVIDENDS),
+    "nearest resizing": (lambda x: F.interpolate(x, size=(7, 13), mode="nearest"), IMAGE[:, :, :5]),
+    "nearest resizing by factors": (
+        lambda x: F.interpolate(x, scale_factor=(2.0, 0.7), mode="nearest"),
+        IMAGE,
+    ),
+    "every other column changed": (
+        lambda x: torch.slice_scatter(x, x[:, ::2] + 1, 1, 0, None, 2),
+        FLOATS,
+    ),
+    "fmod of int32": (lambda x, y: (torch.fmod(x, y), torch.fmod(x, 97)), DIVIDENDS, DIVISORS),
     "alpha of add": (lambda x, y: torch.add(x, y, alpha=10), FLOATS, FLOATS.flip(0)),
     "alpha of sub": (lambda x, y: torch.sub(x, y, alpha=-3), FLOATS, FLOATS.flip(0)),
     "topk": (lambda x: torch.topk(x, 2, dim=1), FLOATS),
@@ -48,6 +68,7 @@ def test_put_right(case: str, write) -> None:
 
 
 REFUSED = {
+    "uint8 over a negative number": (lambda x: x // -7, torch.tensor([7], dtype=torch.uint8)),
     "a number beyond 32 bits": (lambda x: x * 3_000_000_000, WIDE),
     "int64 division": (lambda x: torch.div(x, 3, rounding_mode="trunc"), WIDE),
     "indices of max pooling": (lambda x: F.max_pool2d(x, 2, return_indices=True), IMAGE),
