@@ -14,6 +14,7 @@ from .prepare import (
     prepared,
     require_border,
     require_fixed_steps,
+    require_sizes,
     to_edge,
 )
 from .pte import SIGNATURE_METHOD
@@ -34,6 +35,7 @@ def to_executorch(graph: Graph, backend: str) -> tuple[ExecutorchProgramManager,
     """
     require_border(graph)
     require_fixed_steps(graph)
+    require_sizes(graph)
     edge, notes = _with_xnnpack(graph) if backend == "xnnpack" else (_portable(graph), ())
     with lowering():
         from executorch.exir import ExecutorchBackendConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ __all__ = [
     "prepared",
     "require_border",
     "require_fixed_steps",
+    "require_sizes",
     "to_edge",
 ]
 
@@ -145,9 +147,31 @@ def find_unsupported(graph: Graph) -> list[Unsupported]:
     require_border(graph)
     if loops := _endless_loops(graph):
         return loops
+    if unplannable := _unplannable(graph):
+        return unplannable
     program = prepared(graph, "portable")
     with lowering():
         return lacking(to_edge(program).exported_program())
+
+
+def _unplannable(graph: Graph) -> list[Unsupported]:
+    """Operators whose result's size depends on values: memory is planned ahead.
+
+    executorch 1.5.1 lowers `nonzero` and gives other values at run time.
+    """
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    found = []
+    for node in graph.program.graph.nodes:
+        value = tensor_value(node)
+        if node.op != "call_function" or value is None:
+            continue
+        known = [v for n in node.all_input_nodes if (v := tensor_value(n)) is not None]
+        before = {symbol for v in known for symbol in free_unbacked_symbols(v.shape)}
+        if set(free_unbacked_symbols(value.shape)) - before:
+            maker: Any = node.args[0] if node.target is operator.getitem else node
+            found.append(unsupported(maker, "the size of its result depends on values"))
+    return found
 
 
 def _endless_loops(graph: Graph) -> list[Unsupported]:
@@ -175,6 +199,18 @@ def require_fixed_steps(graph: Graph) -> None:
             loops,
             "leave the time axis out of --dynamic and export one file per length, or pad to one; "
             "the batch may stay dynamic",
+        )
+
+
+def require_sizes(graph: Graph) -> None:
+    """Demand that every size is known before the program runs.
+
+    Raises:
+        ConversionError: names each operator whose result's size depends on values.
+    """
+    if unplannable := _unplannable(graph):
+        raise cannot_express(
+            "ExecuTorch", unplannable, "return a mask of fixed size (torch.where) instead"
         )
 
 

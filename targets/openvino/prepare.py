@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ConversionError, IsomorphError
 from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
-from ...exporter.legalize import legalize
+from ...exporter.legalize import drop_checks, legalize
 from ..base import Unsupported
 from ..unsupported import cannot_express
 from .direct import made_direct
@@ -43,6 +43,7 @@ def prepared(graph: Graph) -> tuple[ExportedProgram, list[int]]:
     with frontend_errors(), quiet():
         if not made_direct(program):
             program = program.run_decompositions(_decompositions())
+    drop_checks(program)  # a retrace writes the assertions back
     repaired(program)
     refresh_outputs(program)
     return program, places

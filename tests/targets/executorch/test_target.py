@@ -125,6 +125,22 @@ def test_recurrent_layer_with_a_dynamic_time_axis_is_refused_with_the_choices(wr
     assert write(Recurrent(), x, dynamic={"x.0": "batch:1..9"}).error(x) < 1e-6
 
 
+class Selects(nn.Module):
+    def forward(self, x):
+        return x.nonzero()
+
+
+class Distinct(nn.Module):
+    def forward(self, x):
+        return torch.unique(x)
+
+
+@pytest.mark.parametrize(("net", "name"), [(Selects, "nonzero"), (Distinct, "unique")])
+def test_a_size_that_depends_on_values_is_refused_by_name(net, name, write):
+    with pytest.raises(ConversionError, match=f"{name}.*test_target.py.*depends on values"):
+        write(net(), torch.randn(3, 4))
+
+
 def test_complex_border_is_refused(write):
     class Complex(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
