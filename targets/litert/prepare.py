@@ -139,11 +139,8 @@ def _supported(node: Node) -> bool:
 
 
 def _require_static(graph: Graph) -> None:
-    dims = [
-        f"{dim.name} of {spec.name}"
-        for spec in (*graph.inputs, *graph.outputs)
-        for dim in spec.dims
-    ]
+    """Refuse axes that the user made dynamic; sizes that depend on values are found later."""
+    dims = [f"{dim.name} of {spec.name}" for spec in graph.inputs for dim in spec.dims]
     if dims:
         raise ConversionError(
             f"LiteRT files hold fixed sizes, and {dims[0]} is dynamic", hint=_NO_CHOICE

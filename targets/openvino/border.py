@@ -11,7 +11,14 @@ from ...exporter.signature import Dim, TensorSpec
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["OPENVINO_TYPES", "border_model", "input_shape", "input_type", "require_types"]
+__all__ = [
+    "OPENVINO_TYPES",
+    "border_model",
+    "input_shape",
+    "input_type",
+    "require_single",
+    "require_types",
+]
 
 # OpenVINO's name of each dtype; complex and the wide unsigned integers have none that torch
 # tensors convert to.
@@ -35,6 +42,20 @@ def require_types(graph: Graph) -> None:
                 hint="pass real and imaginary parts: torch.view_as_real / view_as_complex"
                 if spec.dtype.startswith("complex")
                 else "convert it inside the model to one of: " + ", ".join(OPENVINO_TYPES),
+            )
+
+
+def require_single(graph: Graph, places: list[int]) -> None:
+    """Refuse computed outputs of float64: OpenVINO's plug-ins compute them in float32.
+
+    Raises:
+        ConversionError: names the output.
+    """
+    for spec, place in zip(graph.outputs, places, strict=True):
+        if spec.dtype == "float64" and place >= 0:
+            raise ConversionError(
+                f"{spec.name} is float64, which OpenVINO computes in float32",
+                hint="export the model in float32, or choose a format that has float64: onnx",
             )
 
 
@@ -126,6 +147,13 @@ def _parameters(model: openvino.Model | None, graph: Graph) -> list[Any]:
     parameters = [] if model is None else list(model.get_parameters())
     if model is None or not parameters:  # nothing is computed from an input
         return [ops.parameter(input_shape(s), input_type(s), name=s.name) for s in graph.inputs]
+    if len(parameters) < len(graph.inputs):  # the frontend may drop what nothing reads
+        left = {parameter.get_friendly_name(): parameter for parameter in parameters}
+        parameters = [
+            left.pop(name, None) or ops.parameter(input_shape(spec), input_type(spec))
+            for name, spec in zip(graph.input_nodes, graph.inputs, strict=True)
+        ]
+        parameters += left.values()
     if len(parameters) != len(graph.inputs):
         raise ConversionError(
             f"OpenVINO's conversion made {len(parameters)} inputs of {len(graph.inputs)}",

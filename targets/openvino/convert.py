@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...exporter.graph import Graph
 from ..unsupported import cannot_express
 from .attention import guard_attention
-from .border import border_model, input_shape, input_type, require_types
+from .border import border_model, input_shape, input_type, require_single, require_types
 from .prepare import frontend_errors, prepared
 from .recurrent import extensions
 from .registry import failed_operators, untranslated
@@ -33,6 +33,7 @@ def to_openvino(graph: Graph) -> tuple[openvino.Model, tuple[str, ...]]:
         program, places = prepared(graph)
         if wrong := untranslated(program):
             raise cannot_express("OpenVINO", wrong)
+        require_single(graph, places)
         computes = any(place >= 0 for place in places)
         model = _translate(program, graph) if computes else None
         model = border_model(model, graph, places)

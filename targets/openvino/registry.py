@@ -45,7 +45,8 @@ def failed_operators(program: ExportedProgram, message: str) -> list[Unsupported
         name = _FAILED.search(part)
         if name is None or name[1] not in nodes:
             continue
-        lines = [line.strip() for line in part.splitlines() if line.strip()]
+        told = part.partition("\nSummary:")[0]
+        lines = [line.strip() for line in told.splitlines() if line.strip()]
         found.append(unsupported(nodes[name[1]], lines[-1]))
     if missing := _NO_RULE.search(message):
         names = set(missing[1].split(", "))

@@ -17,6 +17,7 @@ from ...errors import (
 )
 from ...exporter.signature import Dim, TensorSpec
 from ..base import Evidence, Signature
+from ..bfloat16 import from_bits, to_bits
 from ..feed import checked_feed
 from .border import OPENVINO_TYPES
 
@@ -70,13 +71,14 @@ class OpenVinoSession:
         _require_int32(feed)
         try:
             # Shared memory (the default) may be written to, or returned as an output.
-            found = self._compiled(list(feed.values()), share_inputs=False)
+            given = [_tensor(s, array) for s, array in zip(self.inputs, feed.values(), strict=True)]
+            found = self._compiled(given, share_inputs=False)
         except Exception as error:
             raise ConversionError(
                 f"OpenVINO failed while running {self.path.name}: {_telling(error)}",
                 hint="check that the sizes of the inputs are ones the model accepts",
             ) from error
-        return {spec.name: found[index].copy() for index, spec in enumerate(self.outputs)}
+        return {s.name: _array(s, found[i]) for i, s in enumerate(self.outputs)}
 
     def close(self) -> None:
         """Release the model's memory."""
@@ -123,6 +125,22 @@ class OpenVinoSession:
             device=device,
             details=details,
         )
+
+
+def _tensor(spec: TensorSpec, array: NDArray[Any]) -> Any:
+    """What OpenVINO takes; bfloat16, which numpy lacks, as a tensor of its bits."""
+    import openvino
+
+    if spec.dtype != "bfloat16":
+        return array
+    tensor = openvino.Tensor(openvino.Type.bf16, openvino.Shape(array.shape))
+    tensor.data.view("uint16")[...] = to_bits(array)
+    return tensor
+
+
+def _array(spec: TensorSpec, found: NDArray[Any]) -> NDArray[Any]:
+    """A copy; bfloat16, whose bits OpenVINO's Python API calls float16, as float32."""
+    return from_bits(found.view("uint16")) if spec.dtype == "bfloat16" else found.copy()
 
 
 def _require_int32(feed: Mapping[str, NDArray[Any]]) -> None:
