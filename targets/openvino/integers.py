@@ -48,7 +48,7 @@ class _Terms:
             return self(aten.full.default, [], item, dtype=dtype, value=full)
         return item if value.dtype == dtype else self(aten._to_copy.default, item, dtype=dtype)
 
-    def cast(self, item: Any, dtype: torch.dtype) -> Any:
+    def cast(self, item: Any, dtype: torch.dtype) -> Node:
         return self(aten._to_copy.default, item, dtype=dtype)
 
     def choose(self, condition: Any, x: Any, y: Any, dtype: torch.dtype) -> Node:
@@ -106,7 +106,9 @@ class _Terms:
     def wrapped(self, item: Any, dtype: torch.dtype) -> Node:
         """int32 as a narrower dtype holds it: its low bits, with their sign."""
         info = torch.iinfo(dtype)
-        low = self(aten.bitwise_and.Tensor, item, self.tensor((1 << info.bits) - 1, torch.int32))
+        low: Node = self(
+            aten.bitwise_and.Tensor, item, self.tensor((1 << info.bits) - 1, torch.int32)
+        )
         if info.min < 0:
             top = self.tensor(-info.min, torch.int32)
             high = self(aten.ge.Scalar, low, -info.min)
@@ -158,7 +160,8 @@ def whole_remainder(editor: Editor, node: Node) -> Any:
 
 def _comparison(editor: Editor, node: Node) -> Any:
     """A comparison of wide numbers, unless with one that float32 holds: rounding keeps order."""
-    x, y = node.args[:2]
+    x: Any = node.args[0]
+    y: Any = node.args[1]
     values = [tensor_value(x), tensor_value(y)]
     if any(v is None and abs(i) <= _EXACT for v, i in zip(values, (x, y), strict=True)):
         return None
