@@ -76,6 +76,7 @@ def capture(
     leaves = [
         _room_to_vary(leaf, axes.get(name, {})) for name, leaf in zip(names, leaves, strict=True)
     ]
+    leaves = _apart(leaves)
     args, kwargs = pytree.tree_unflatten(leaves, input_tree)
     try:
         program, attempts = try_strategies(module, args, kwargs, leaves, names, axes)
@@ -197,6 +198,17 @@ def _axes(
     return {
         name: {axis: dims[dim.name] for axis, dim in found.items()} for name, found in axes.items()
     }
+
+
+def _apart(leaves: list[Any]) -> list[Any]:
+    """One tensor given for two arguments becomes two: torch.export would merge the inputs."""
+    seen: set[int] = set()
+    apart = []
+    for leaf in leaves:
+        again = isinstance(leaf, torch.Tensor) and id(leaf) in seen
+        apart.append(leaf.clone(memory_format=torch.preserve_format) if again else leaf)
+        seen.add(id(leaf))
+    return apart
 
 
 def _room_to_vary(leaf: Any, axes: Mapping[int, Dim]) -> Any:

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import isomorph
 import pytest
 import torch
 from isomorph.errors import ConversionError, UsageError
@@ -301,3 +302,16 @@ def test_a_graph_survives_saving(tmp_path):
     assert again.provenance == found.graph.provenance
     for name, value in found.graph.run(found.inputs).items():
         assert torch.equal(value, again.run(found.inputs)[name])
+
+
+class Weighs(torch.nn.Module):
+    def forward(self, x, y):
+        return x * 2 + y * 0
+
+
+def test_one_tensor_given_twice_stays_two_inputs():
+    same = torch.randn(2, 3)
+    graph = isomorph.trace(Weighs(), args=(same, same))
+    x, y = torch.ones(2, 3), torch.full((2, 3), 5.0)
+    (value,) = graph.run({"x": x, "y": y}).values()
+    assert torch.equal(value, x * 2)
