@@ -15,6 +15,7 @@ __all__ = [
     "MissingRequirementError",
     "ParityError",
     "UsageError",
+    "first_line",
 ]
 
 
@@ -71,3 +72,9 @@ class DestinationError(IsomorphError):
     """The destination cannot be written, or is full."""
 
     exit_code = 7
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of another library's message that says something; else the error's class."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]

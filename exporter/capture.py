@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
-from ..errors import ConversionError, UsageError
+from ..errors import ConversionError, UsageError, first_line
 from .border import dtype_name, input_specs, output_specs
 from .calling import (
     CallStructure,
@@ -32,7 +32,7 @@ from .graph import Attempt, Graph, Provenance
 from .ranges import infer_index_ranges
 from .rewrites.attention import note_on_padding
 from .signature import Dim, DynamicRequest
-from .strategies import first_line, try_strategies
+from .strategies import try_strategies
 
 __all__ = ["Capture", "capture", "capture_program"]
 

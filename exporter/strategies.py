@@ -20,7 +20,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from ..errors import ConversionError
+from ..errors import ConversionError, first_line
 from .graph import Attempt
 from .guard_trials import demand_same_results
 from .guards import Broken, demand_checks, drop_size_checks
@@ -31,7 +31,7 @@ from .rewrites.pooling import ceil_mode_without_guards
 from .rewrites.recurrent import whole_recurrent_operators
 from .signature import Dim
 
-__all__ = ["first_line", "try_strategies"]
+__all__ = ["try_strategies"]
 
 
 def try_strategies(
@@ -292,12 +292,6 @@ def _code_line(error: BaseException) -> str:
     if not own:
         return ""
     return f"{own[-1][0].rpartition('/')[2]}:{own[-1][1]}"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an exception's message, which says the most."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]
 
 
 @contextlib.contextmanager

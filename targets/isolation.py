@@ -15,12 +15,12 @@ import tempfile
 from collections.abc import Mapping
 from multiprocessing.connection import Pipe
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..chatter import log_descriptor
 from ..errors import ConversionError
 from .base import Artifact, Capability, Evidence, Signature, Target, Unsupported
+from .closing import Closing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,7 +136,7 @@ class IsolatedTarget:
             child.close()
 
 
-class _IsolatedSession:
+class _IsolatedSession(Closing):
     """A session that runs in a child process."""
 
     def __init__(
@@ -155,15 +155,7 @@ class _IsolatedSession:
         outputs: dict[str, NDArray[Any]] = self._child.ask("run", dict(inputs))
         return outputs
 
-    def __enter__(self) -> _IsolatedSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._child.close()
 
 

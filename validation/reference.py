@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import UsageError, first_line
 from ..exporter.effects import random_operators
 from ..exporter.graph import Graph
 from ..exporter.signature import TensorSpec
@@ -190,10 +190,10 @@ class _Work:
         if any(contiguous[name] is not value for name, value in case.inputs.items()):
             self._notes[
                 f"case {case.name} was tried contiguous: the model itself does not take strided "
-                f"input ({_first_line(problem)})"
+                f"input ({first_line(problem)})"
             ] = None
             return self._run_eager(replace(case, inputs=contiguous))
-        what = f"{type(problem).__name__}: {_first_line(problem)}"
+        what = f"{type(problem).__name__}: {first_line(problem)}"
         if case.kind not in ("data", "example", "sizes") and not self._is_first(case):
             self._notes[f"case {case.name} left out: the model itself raises {what}"] = None
             return None
@@ -327,7 +327,3 @@ class _Work:
                     f"{spec.name}: on case {where} the model's own rounding noise is {worst:.1%} "
                     f"of the output; smaller faults cannot be told from it"
                 ] = None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0]

@@ -6,15 +6,21 @@ import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...errors import ConversionError, InputFileError, MissingRequirementError, UsageError
+from ...errors import (
+    ConversionError,
+    InputFileError,
+    MissingRequirementError,
+    UsageError,
+    first_line,
+)
 from ...exporter.quiet import quiet_loggers
 from ...exporter.signature import TensorSpec
 from ..base import Evidence
+from ..closing import Closing
 from ..tensors import as_arrays, as_tensors, exact_float32, torch_device
 from .compile import NAMES_KEY
 
@@ -29,7 +35,7 @@ _OTHERS = ("archive_format", "archive_version", "byteorder", ".data/version")
 _AGAIN = "the file may be truncated or changed; export the model again"
 
 
-class AotInductorSession:
+class AotInductorSession(Closing):
     """A package loaded by torch, which runs native code in it; close it, or use it in a `with`.
 
     The package is read and its checksums are compared before any of it is loaded.
@@ -77,7 +83,7 @@ class AotInductorSession:
                 values = self._model(*tensors)
         except RuntimeError as error:
             raise ConversionError(
-                f"the compiled model {self.path.name} failed: {_first_line(error)}",
+                f"the compiled model {self.path.name} failed: {first_line(error)}",
                 hint="check that the sizes of the inputs are ones the model accepts",
             ) from error
         return as_arrays(values, self.outputs)
@@ -85,17 +91,6 @@ class AotInductorSession:
     def close(self) -> None:
         """Unload the package; torch removes the folder that it had unpacked it to."""
         self._model = None
-
-    def __enter__(self) -> AotInductorSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _vetted_metadata(path: Path) -> dict[str, str]:
@@ -119,7 +114,7 @@ def _vetted_metadata(path: Path) -> dict[str, str]:
     except InputFileError:
         raise
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError) as error:
-        raise _refusal(path, _first_line(error)) from error
+        raise _refusal(path, first_line(error)) from error
     return found
 
 
@@ -148,7 +143,7 @@ def _border(
             for side in ("inputs", "outputs")
         )
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise _refusal(path, f"its names cannot be read: {_first_line(error)}") from error
+        raise _refusal(path, f"its names cannot be read: {first_line(error)}") from error
     return inputs, outputs
 
 
@@ -185,9 +180,4 @@ def _load(path: Path, device: torch.device) -> Any:
                 str(path), device_index=-1 if device.index is None else device.index
             )
         except Exception as error:
-            raise _refusal(path, _first_line(error)) from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+            raise _refusal(path, first_line(error)) from error

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConversionError, InputFileError, UsageError
 from ...exporter.signature import Dim, TensorSpec
 from ..base import Evidence, Signature
+from ..closing import Closing
 from ..feed import checked_feed
 from ..packages import installed_version
 from .flatbuffer import MalformedError
@@ -47,7 +47,7 @@ _CODES = {
 _BEYOND_RUNTIME = (0x10, 0x11, 0x14)
 
 
-class ExecuTorchSession:
+class ExecuTorchSession(Closing):
     """A `.pte` file loaded on the runtime; close it, or use it in a `with`.
 
     Args:
@@ -99,17 +99,6 @@ class ExecuTorchSession:
     def close(self) -> None:
         """Release the model's memory."""
         self._method = self._program = None
-
-    def __enter__(self) -> ExecuTorchSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _as_numpy_has_it(spec: TensorSpec) -> TensorSpec:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ConversionError, InputFileError, UsageError
+from ...errors import ConversionError, InputFileError, UsageError, first_line
 from ...exporter.signature import TensorSpec
 from ..base import Evidence, Signature
+from ..closing import Closing
 from ..feed import checked_feed
 from ..packages import installed_version
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["LiteRtSession"]
 
 
-class LiteRtSession:
+class LiteRtSession(Closing):
     """A `.tflite` file on LiteRT's CPU interpreter; close it, or use it in a `with`.
 
     XNNPACK, LiteRT's default delegate, takes the operators it knows and computes them in the
@@ -77,24 +77,13 @@ class LiteRtSession:
             }
         except (RuntimeError, ValueError) as error:
             raise ConversionError(
-                f"LiteRT failed while running {self.path.name}: {_first_line(error)}",
+                f"LiteRT failed while running {self.path.name}: {first_line(error)}",
                 hint="the runtime's kernels do not take this model's values or dtypes",
             ) from error
 
     def close(self) -> None:
         """Release the model's memory."""
         self._interpreter = None
-
-    def __enter__(self) -> LiteRtSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _evidence(self) -> Evidence:
         return Evidence(
@@ -120,14 +109,14 @@ def _open(path: Path, threads: int) -> Any:
         interpreter = Interpreter(model_path=str(path), num_threads=threads)
     except (ValueError, RuntimeError, MemoryError) as error:
         raise InputFileError(
-            f"{path} is not a LiteRT model that loads: {_first_line(error)}",
+            f"{path} is not a LiteRT model that loads: {first_line(error)}",
             hint="the file may be truncated; export the model again",
         ) from error
     try:
         interpreter.allocate_tensors()
     except (ValueError, RuntimeError, MemoryError) as error:
         raise ConversionError(
-            f"LiteRT cannot run a part of {path.name}: {_first_line(error)}",
+            f"LiteRT cannot run a part of {path.name}: {first_line(error)}",
             hint="its CPU kernels lack that operator or dtype",
         ) from error
     return interpreter
@@ -210,8 +199,3 @@ def _halves(interpreter: Any) -> dict[str, Any]:
 
     count = sum(item["dtype"] == np.float16 for item in interpreter.get_tensor_details())
     return {"half_weights": count, "half_computed_in": "float32"} if count else {}
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

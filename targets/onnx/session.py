@@ -7,7 +7,6 @@ import importlib.util
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ...errors import (
@@ -15,10 +14,12 @@ from ...errors import (
     InputFileError,
     MissingRequirementError,
     UsageError,
+    first_line,
 )
 from ...exporter.signature import Dim, TensorSpec
 from ..base import Evidence, Signature
 from ..bfloat16 import from_bits, to_bits
+from ..closing import Closing
 from ..feed import checked_feed, with_bounds
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ _DTYPES = {
 }
 
 
-class OnnxSession:
+class OnnxSession(Closing):
     """An ONNX file loaded on ONNX Runtime; close it, or use it in a `with`.
 
     Args:
@@ -103,7 +104,7 @@ class OnnxSession:
             values = self._compute(names, feed)
         except Exception as error:
             raise ConversionError(
-                f"ONNX Runtime failed while running {self.path.name}: {_first_line(error)}",
+                f"ONNX Runtime failed while running {self.path.name}: {first_line(error)}",
                 hint="check that the sizes of the inputs are ones the model accepts",
             ) from error
         return dict(zip(names, values, strict=True))
@@ -119,17 +120,6 @@ class OnnxSession:
     def close(self) -> None:
         """Release the model's memory."""
         self._session = None
-
-    def __enter__(self) -> OnnxSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _evidence(self) -> Evidence:
         import onnxruntime
@@ -284,7 +274,7 @@ def _require_file(path: Path) -> None:
 
 
 def _load_error(path: Path, error: Exception) -> Exception:
-    kind, text = type(error).__name__, _first_line(error)
+    kind, text = type(error).__name__, first_line(error)
     if "bfloat16" in text or ("NOT_IMPLEMENTED" in text and _holds_bfloat16(path)):
         return ConversionError(
             f"ONNX Runtime cannot run the bfloat16 operators of {path.name} here: {text}",
@@ -305,11 +295,6 @@ def _load_error(path: Path, error: Exception) -> Exception:
         f"{path} is not an ONNX model that loads: {text}",
         hint="the file may be truncated, or its .data file missing; export the model again",
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _require_tensors(path: Path, kind: str, arguments: Iterable[Any]) -> None:

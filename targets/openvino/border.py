@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConversionError
@@ -113,7 +115,24 @@ def border_model(model: openvino.Model | None, graph: Graph, places: list[int]) 
         parameter.output(0).get_tensor().set_names({spec.name})
     bordered = openvino.Model(results, parameters, "isomorph")
     bordered.validate_nodes_and_infer_types()
+    _settle_names(bordered)
     return bordered
+
+
+# The name of a captured node with torch's counter, and what the frontend adds to it.
+_COUNTED = re.compile(r"^(\w+?)(?:_\d+)?(/.*)$")
+
+
+def _settle_names(model: openvino.Model) -> None:
+    """Number operators in their order: torch's counters go on from one conversion to the next."""
+    seen: Counter[str] = Counter()
+    for node in model.get_ordered_ops():
+        found = _COUNTED.match(node.get_friendly_name())
+        if found is None or node.get_type_name() == "Result":
+            continue
+        base, rest = found.groups()
+        node.set_friendly_name(f"{base}_{seen[base + rest]}{rest}")
+        seen[base + rest] += 1
 
 
 def output_names(graph: Graph) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -18,6 +17,7 @@ from ...errors import (
 from ...exporter.signature import Dim, TensorSpec
 from ..base import Evidence, Signature
 from ..bfloat16 import from_bits, to_bits
+from ..closing import Closing
 from ..feed import checked_feed
 from .border import OPENVINO_TYPES
 
@@ -30,7 +30,7 @@ _DTYPES = {name: dtype for dtype, name in OPENVINO_TYPES.items()}
 _HALF = {"f16", "bf16"}
 
 
-class OpenVinoSession:
+class OpenVinoSession(Closing):
     """An `.xml` and its `.bin` compiled for a device; close it, or use it in a `with`.
 
     Args:
@@ -83,17 +83,6 @@ class OpenVinoSession:
     def close(self) -> None:
         """Release the model's memory."""
         self._compiled = None
-
-    def __enter__(self) -> OpenVinoSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _evidence(self, device: str, stored: set[str]) -> Evidence:
         import openvino

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...errors import ConversionError
+from ...errors import ConversionError, first_line
 from ..unsupported import cannot_express, unsupported
 from .source import Body
 
@@ -81,7 +81,7 @@ def save(module: torch.jit.ScriptModule, path: Path, names: Mapping[str, Any]) -
         except RuntimeError as error:
             if "Writer" not in str(error):
                 raise
-            raise OSError(errno.EIO, _first_line(error), str(path)) from error
+            raise OSError(errno.EIO, first_line(error), str(path)) from error
         written.replace(path)
 
 
@@ -252,8 +252,3 @@ def _reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     marked = [lines[i - 1] for i, line in enumerate(lines) if i and "<--- HERE" in line]
     return ": ".join([*lines[:1], *marked[:1]]) or type(error).__name__
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

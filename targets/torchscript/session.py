@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...errors import ConversionError, InputFileError, UsageError
+from ...errors import ConversionError, InputFileError, UsageError, first_line
 from ...exporter.programs import load_torchscript
 from ...exporter.signature import TensorSpec
 from ..base import Evidence
+from ..closing import Closing
 from ..packages import require
 from ..tensors import as_arrays, as_tensors, exact_float32, torch_device
 from .archive import NAMES_FILE
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["TorchScriptSession"]
 
 
-class TorchScriptSession:
+class TorchScriptSession(Closing):
     """A TorchScript file loaded by torch; close it, or use it in a `with`.
 
     The file's program is read before it is loaded (`exporter.vetting`): one that would
@@ -86,17 +86,6 @@ class TorchScriptSession:
         """Release the model's memory."""
         self._module = None
 
-    def __enter__(self) -> TorchScriptSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 def _border(path: Path) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Inputs and outputs as the file itself names them."""
@@ -108,7 +97,7 @@ def _border(path: Path) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
         records = archive.get_all_records()
     except RuntimeError as error:
         raise InputFileError(
-            f"{path} is not a TorchScript file that loads: {_first_line(error)}",
+            f"{path} is not a TorchScript file that loads: {first_line(error)}",
             hint="the file may be truncated; export the model again",
         ) from error
     if f"extra/{NAMES_FILE}" not in records:
@@ -127,7 +116,7 @@ def _border(path: Path) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
         )
     except (ValueError, KeyError, TypeError, IndexError, RuntimeError) as error:
         raise InputFileError(
-            f"{path} names its inputs in a way that cannot be read: {_first_line(error)}",
+            f"{path} names its inputs in a way that cannot be read: {first_line(error)}",
             hint="the file was changed, or a newer Isomorph wrote it: export the model again",
         ) from error
     return inputs, outputs
@@ -155,11 +144,6 @@ def _without_fusion() -> Iterator[None]:
         yield
     finally:
         torch._C._jit_set_texpr_fuser_enabled(before)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _last_line(error: BaseException) -> str:

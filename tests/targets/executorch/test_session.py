@@ -81,10 +81,10 @@ def test_a_later_run_changes_neither_inputs_nor_earlier_results(many):
         np.testing.assert_array_equal(value, copies[name])
 
 
-def test_more_than_the_bound_is_told_as_the_runtime_tells_it(many, capfd):
+def test_more_than_the_bound_is_refused_before_the_runtime_sees_it(many, capfd):
     with (
         ExecuTorchTarget().open(many[1].path) as session,
-        pytest.raises(ConversionError, match="not supported in this context"),
+        pytest.raises(UsageError, match="made for"),
     ):
         session.run({"x": rows(10)})
     assert capfd.readouterr() == ("", "")
