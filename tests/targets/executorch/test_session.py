@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from isomorph.errors import ConversionError, InputFileError, UsageError
+from isomorph.errors import InputFileError, UsageError
 from isomorph.targets.base import Signature
 from isomorph.targets.executorch.pte import read_pte
 from isomorph.targets.executorch.target import ExecuTorchTarget
