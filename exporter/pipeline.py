@@ -225,7 +225,10 @@ class _Run:
         return replace(written, seconds=self._clock.own_seconds())
 
     def _convert(self, plan: Plan, staging: Staging) -> Artifact:
-        with self._clock.stage("convert"), destination_errors(plan.destination), muffled():
+        from .shapes import shapes_kept
+
+        stage = self._clock.stage("convert")
+        with stage, destination_errors(plan.destination), muffled(), shapes_kept(self._graph):
             stem = plan.destination.name.removesuffix(plan.target.suffix)
             artifact = plan.target.convert(self._graph, plan.options, staging.directory, stem)
         demand_contract(plan.target, artifact, staging.directory, stem)
