@@ -16,6 +16,7 @@ __all__ = [
     "ParityError",
     "UsageError",
     "first_line",
+    "innermost",
 ]
 
 
@@ -78,3 +79,10 @@ def first_line(error: BaseException) -> str:
     """The first line of another library's message that says something; else the error's class."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The cause that a chain of other libraries' exceptions began with."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

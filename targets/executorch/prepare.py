@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...errors import ConversionError, IsomorphError
+from ...errors import ConversionError, IsomorphError, innermost
 from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
 from ...exporter.legalize import legalize
@@ -257,9 +257,7 @@ def lowering() -> Iterator[None]:
     except IsomorphError:
         raise
     except Exception as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
+        cause = innermost(error)
         text = (str(cause).strip() or type(cause).__name__).splitlines()[0]
         raise ConversionError(
             f"ExecuTorch's lowering failed: {text}",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ConversionError
+from ...errors import ConversionError, innermost
 from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
 from ...exporter.inplace import is_mutating
@@ -50,9 +50,7 @@ def translation_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
+        cause = innermost(error)
         text = (str(cause).strip() or type(cause).__name__).splitlines()[0]
         raise ConversionError(
             f"torch's ONNX translation failed: {text}",

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ConversionError, IsomorphError
+from ...errors import ConversionError, IsomorphError, innermost
 from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
 from ...exporter.legalize import drop_checks, legalize
@@ -117,9 +117,7 @@ def frontend_errors() -> Iterator[None]:
     except IsomorphError:
         raise
     except Exception as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
+        cause = innermost(error)
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
         telling = [line for line in lines if not line.startswith(("Check '", "FrontEnd API"))]
         text = next(iter(telling or lines), type(cause).__name__)
