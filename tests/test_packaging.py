@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from importlib import metadata
 from pathlib import Path
 
@@ -129,9 +130,11 @@ def test_constraints_pin_every_direct_dependency_within_its_range(extra: str) ->
 @pytest.mark.skipif(os.environ.get("CI") != "true", reason="only CI promises these versions")
 def test_ci_runs_with_the_versions_that_constraints_state() -> None:
     versions = pins()
+    # Not all of sys.path: setuptools appends the folder of what it carries within itself.
+    own = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     installed = {
         name: distribution.version
-        for distribution in metadata.distributions()
+        for distribution in metadata.distributions(path=own)
         if (name := normalised(distribution.name)) in versions
     }
     assert installed == {name: versions[name] for name in installed}
