@@ -14,6 +14,7 @@ __all__ = [
     "IsomorphError",
     "MissingRequirementError",
     "ParityError",
+    "UnverifiableError",
     "UsageError",
     "first_line",
     "innermost",
@@ -67,6 +68,10 @@ class MissingRequirementError(IsomorphError):
     """This machine lacks a package, a device, or the evidence that was required."""
 
     exit_code = 6
+
+
+class UnverifiableError(MissingRequirementError):
+    """An evaluator cannot tell what the target's own runtime computes; that runtime must."""
 
 
 class DestinationError(IsomorphError):

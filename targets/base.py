@@ -139,6 +139,10 @@ class Session(AbstractContextManager["Session"], Protocol):
 
     numpy has no bfloat16: such values go in and come out as float32 (exact), and
     the spec's dtype says "bfloat16".
+
+    A session that evaluates a file may have `readings`: names of the ways in which the format
+    leaves a runtime free to compute. `run` then takes `reading=NAME`, and all of them must
+    pass. Where it cannot tell what the runtime computes, `run` raises `UnverifiableError`.
     """
 
     @property

@@ -49,7 +49,7 @@ class _Child:
         theirs.close()
         self._idle = True
 
-    def ask(self, method: str, *arguments: Any) -> Any:
+    def ask(self, method: str, *arguments: Any, **named: str) -> Any:
         """Let the worker do something; its error is raised here.
 
         Raises:
@@ -57,7 +57,7 @@ class _Child:
         """
         self._idle = False
         try:
-            self._pipe.send((method, self._target, arguments))
+            self._pipe.send((method, self._target, arguments, named))
             outcome, value = self._pipe.recv()
         except (EOFError, ConnectionError) as error:
             raise self._death(method) from error
@@ -145,14 +145,16 @@ class _IsolatedSession(Closing):
         inputs: tuple[TensorSpec, ...],
         outputs: tuple[TensorSpec, ...],
         evidence: Evidence,
+        readings: tuple[str, ...],
     ) -> None:
         self._child = child
         self.inputs = inputs
         self.outputs = outputs
         self.evidence = evidence
+        self.readings = readings
 
-    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        outputs: dict[str, NDArray[Any]] = self._child.ask("run", dict(inputs))
+    def run(self, inputs: Mapping[str, NDArray[Any]], **how: str) -> dict[str, NDArray[Any]]:
+        outputs: dict[str, NDArray[Any]] = self._child.ask("run", dict(inputs), **how)
         return outputs
 
     def close(self) -> None:

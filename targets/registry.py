@@ -27,6 +27,7 @@ _ATTRIBUTES = ("name", "suffix", "extra", "options_type", "precisions")
 _BUILT_IN = {
     "onnx": ".onnx.target:OnnxTarget",
     "openvino": ".openvino.target:OpenVinoTarget",
+    "coreml": ".coreml.target:CoreMlTarget",
     "litert": ".litert.target:LiteRtTarget",
     "torchscript": ".torchscript.target:TorchScriptTarget",
     "aotinductor": ".aotinductor.target:AotInductorTarget",

@@ -1,6 +1,6 @@
 """The child process of `targets.isolation`: `python -m isomorph.targets.worker FD PARENT`.
 
-Reads `(method, target name, arguments)` from the pipe with descriptor FD and
+Reads `(method, target name, arguments, named arguments)` from the pipe with descriptor FD and
 answers `("value", result)` or `("error", IsomorphError)` until the pipe closes. Only
 the parent that started this process holds the other end, so pickles are safe here.
 """
@@ -43,12 +43,13 @@ class _Worker:
     def open(self, target: str, artifact: Path, device: str, signature: Signature | None) -> Any:
         self._session = registry.get(target).open(artifact, device, signature)
         self._session.__enter__()
-        return self._session.inputs, self._session.outputs, self._session.evidence
+        readings: tuple[str, ...] = tuple(getattr(self._session, "readings", ()))
+        return self._session.inputs, self._session.outputs, self._session.evidence, readings
 
-    def run(self, _target: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    def run(self, _target: str, inputs: dict[str, Any], **how: str) -> dict[str, Any]:
         if self._session is None:
             raise IsomorphError("the worker was asked to run before it opened an artifact")
-        return self._session.run(inputs)
+        return self._session.run(inputs, **how)
 
     def close(self) -> None:
         if self._session is not None:
@@ -64,11 +65,11 @@ def main(descriptor: int, parent: int) -> None:
     with Connection(descriptor) as pipe:
         while True:
             try:
-                method, target, arguments = pipe.recv()
+                method, target, arguments, named = pipe.recv()
             except EOFError:
                 break
             try:
-                answer = ("value", getattr(worker, method)(target, *arguments))
+                answer = ("value", getattr(worker, method)(target, *arguments, **named))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the parent tells it
                 answer = ("error", _portable(told_of(error, target)))
             pipe.send(answer)

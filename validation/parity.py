@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MissingRequirementError
+from ..errors import MissingRequirementError, UnverifiableError
 from ..exporter.graph import Graph
 from ..exporter.signature import Dim, TensorSpec
 from ..progress import Progress, Silent
@@ -63,6 +63,14 @@ class _Finding:
         return base + (self.ratios.severity if self.ratios else min(self.mismatches, 1))
 
 
+@dataclass(frozen=True)
+class _Problem:
+    """Why a run gave no outputs."""
+
+    verdict: Verdict
+    reason: str
+
+
 def unverified(graph: Graph, evidence: Evidence, reason: str) -> Report:
     """The report on an artifact that nobody ran: never a pass."""
     outputs = tuple(
@@ -98,27 +106,30 @@ def judge(
     progress = progress or Silent()
     declared = {spec.name: spec.dtype for spec in session.outputs}
     findings: list[_Finding] = []
-    first: Arrays | None = None
+    first: dict[str, Arrays] = {}
+    readings: Sequence[str] = getattr(session, "readings", ()) or ("",)
     with progress.stage("parity", len(reference.cases)) as step:
         for case, repeated in _schedule(reference.cases):
-            outputs, problem = _run(session, case)
-            if repeated and outputs is not None and _identical(outputs, first):
-                continue
-            shown = replace(case, name=f"{case.name} {repeated}") if repeated else case
-            expected = reference.expected[case.name]
-            findings += [
-                _observe(
-                    spec,
-                    shown,
-                    expected[spec.name],
-                    outputs,
-                    problem,
-                    reference,
-                    declared.get(spec.name),
-                )
-                for spec in graph.outputs
-            ]
-            first = outputs if first is None else first
+            for reading in readings:
+                outputs, problem = _run(session, case, reading)
+                if repeated and _identical(outputs, first.get(reading)):
+                    continue
+                label = " ".join(filter(None, (case.name, repeated, reading and f"({reading})")))
+                expected = reference.expected[case.name]
+                findings += [
+                    _observe(
+                        spec,
+                        replace(case, name=label),
+                        expected[spec.name],
+                        outputs,
+                        problem,
+                        reference,
+                        declared.get(spec.name),
+                    )
+                    for spec in graph.outputs
+                ]
+                if outputs is not None:
+                    first.setdefault(reading, outputs)
             step.advance(0 if repeated else 1)
         findings = _judge_floats(graph, reference, findings)
     return _report(graph, reference, session.evidence, findings)
@@ -134,18 +145,23 @@ def _schedule(cases: Sequence[Case]) -> Iterator[tuple[Case, str]]:
         yield cases[0], "(after the others)"
 
 
-def _run(session: Session, case: Case) -> tuple[Arrays | None, str]:
+def _run(session: Session, case: Case, reading: str) -> tuple[Arrays | None, _Problem | None]:
     """Outputs of the session, or why there are none."""
     arrays = {name: _as_given(to_numpy(value)) for name, value in case.inputs.items()}
+    how = {"reading": reading} if reading else {}
     try:
-        outputs = session.run(arrays)
+        outputs = session.run(arrays, **how)
+    except UnverifiableError as error:
+        return None, _Problem("unverified", error.message)
     except MissingRequirementError:
         raise
     except Exception as error:  # noqa: BLE001 - a runtime may raise anything
         message = (str(error).splitlines() or [""])[0]
-        return None, f"the artifact raises {type(error).__name__}: {message}"
+        return None, _Problem("fail", f"the artifact raises {type(error).__name__}: {message}")
     strange = [type(v).__name__ for v in outputs.values() if not isinstance(v, np.ndarray)]
-    return (None, f"its session returns {strange[0]}, no array") if strange else (outputs, "")
+    if strange:
+        return None, _Problem("fail", f"its session returns {strange[0]}, no array")
+    return outputs, None
 
 
 def _as_given(array: NDArray[Any]) -> NDArray[Any]:
@@ -153,9 +169,10 @@ def _as_given(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float32) if dtype_name(array) == "bfloat16" else array
 
 
-def _identical(outputs: Arrays, first: Arrays | None) -> bool:
+def _identical(outputs: Arrays | None, first: Arrays | None) -> bool:
     return (
-        first is not None
+        outputs is not None
+        and first is not None
         and outputs.keys() == first.keys()
         and all(
             value.dtype == first[name].dtype
@@ -171,7 +188,7 @@ def _observe(
     case: Case,
     expected: Expected,
     outputs: Arrays | None,
-    problem: str,
+    problem: _Problem | None,
     reference: Reference,
     declared: str | None,
 ) -> _Finding:
@@ -184,8 +201,9 @@ def _observe(
     def fail(reason: str, mismatches: int = 0) -> _Finding:
         return _Finding(case, spec.name, "fail", reason, mismatches=mismatches)
 
-    if outputs is None:
-        return fail(problem)
+    if problem is not None or outputs is None:
+        verdict, reason = (problem.verdict, problem.reason) if problem else ("fail", "no outputs")
+        return _Finding(case, spec.name, verdict, reason)
     value = outputs.get(spec.name)
     if value is None:
         return fail(f"missing; the artifact returns {', '.join(outputs) or 'nothing'}")

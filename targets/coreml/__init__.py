@@ -1,0 +1,1 @@
+"""Core ML: an ML Program in an `.mlpackage`, computed here by an evaluator of our own."""

@@ -1,0 +1,9 @@
+"""Convolutions and transposed convolutions."""
+
+from __future__ import annotations
+
+from .call import Operator
+
+__all__ = ["OPERATORS"]
+
+OPERATORS: dict[str, Operator] = {}

@@ -1,0 +1,130 @@
+"""Runs a function of an ML Program, operation by operation."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import torch
+
+from ....errors import InputFileError, UnverifiableError
+from .call import Call, fits, refuse
+from .program import Block, Constant, Function, Name, Operation
+from .table import OPERATORS
+
+__all__ = ["run_function"]
+
+Values = MutableMapping[str, Any]
+
+
+@torch.no_grad()
+def run_function(
+    function: Function, inputs: Mapping[str, Any], accumulate: torch.dtype = torch.float32
+) -> dict[str, Any]:
+    """Outputs of `function` by name.
+
+    Args:
+        function: from `read_program`.
+        inputs: a tensor of the declared dtype and shape per input; a `State` per state.
+        accumulate: how sums of float16 products are kept: float32, or float16.
+
+    Raises:
+        UnverifiableError: an operator, or an edge of one, whose result is not documented.
+        InputFileError: the program contradicts itself.
+    """
+    values: Values = {port.name: inputs[port.name] for port in function.inputs}
+    runner = _Runner(function.opset, accumulate)
+    return dict(zip(function.block.outputs, runner.block(function.block, values), strict=True))
+
+
+class _Runner:
+    def __init__(self, opset: int, accumulate: torch.dtype) -> None:
+        self._opset = opset
+        self._accumulate = accumulate
+
+    def block(self, block: Block, values: Values) -> tuple[Any, ...]:
+        """Outputs of `block`; `values` gains and loses what it computes on the way."""
+        last = _last_uses(block)
+        for index, operation in enumerate(block.operations):
+            self._operation(operation, values)
+            for name in last.get(index, ()):
+                values.pop(name, None)
+        return tuple(_found(values, name) for name in block.outputs)
+
+    def _operation(self, operation: Operation, values: Values) -> None:
+        operator = OPERATORS.get(operation.kind)
+        name = operation.outputs[0].name if operation.outputs else operation.name
+        if operator is None:
+            refuse(operation.kind, name, "the operator is not implemented")
+
+        def run_block(index: int, arguments: Sequence[Any]) -> tuple[Any, ...]:
+            inner = operation.blocks[index]
+            names = [port.name for port in inner.inputs]
+            own = dict(zip(names, arguments, strict=True))
+            return self.block(inner, ChainMap(own, values))
+
+        arguments = {
+            key: tuple(
+                item.value if isinstance(item, Constant) else _found(values, item.text)
+                for item in items
+            )
+            for key, items in operation.inputs.items()
+        }
+        call = Call(operation, arguments, self._opset, self._accumulate, run_block)
+        try:
+            result = operator(call)
+        except (InputFileError, UnverifiableError):
+            raise
+        except (RuntimeError, IndexError, ValueError, TypeError, OverflowError) as error:
+            raise call.damaged(f"torch refuses its arguments ({error})") from error
+        results = result if isinstance(result, tuple) else (result,)
+        if call.unread:
+            call.refuse(f"the argument {call.unread[0]} is not known")
+        if len(results) < len(operation.outputs):
+            raise call.damaged(f"it has {len(operation.outputs)} outputs, not {len(results)}")
+        for port, value in zip(operation.outputs, results, strict=False):
+            if not fits(value, port.type):
+                raise call.damaged(
+                    f"{port.name} is declared {port.type} and comes to {_told(value)}"
+                )
+            values[port.name] = value
+
+
+def _found(values: Mapping[str, Any], name: str) -> Any:
+    try:
+        return values[name]
+    except KeyError:
+        raise InputFileError(
+            f"the ML Program is damaged: nothing computes {name}", hint="export the model again"
+        ) from None
+
+
+def _told(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+
+
+def _last_uses(block: Block) -> dict[int, list[str]]:
+    """For each operation the values of this block that nothing needs after it."""
+    last: dict[str, int] = {}
+    for index, operation in enumerate(block.operations):
+        last.update((port.name, index) for port in operation.outputs)
+        last.update((name, index) for name in _names(operation) if name in last)
+    for name in block.outputs:
+        last.pop(name, None)
+    ends: dict[int, list[str]] = {}
+    for name, index in last.items():
+        ends.setdefault(index, []).append(name)
+    return ends
+
+
+def _names(operation: Operation) -> Iterator[str]:
+    """What an operation reads, its blocks included."""
+    for items in operation.inputs.values():
+        yield from (item.text for item in items if isinstance(item, Name))
+    for block in operation.blocks:
+        yield from block.outputs
+        for inner in block.operations:
+            yield from _names(inner)

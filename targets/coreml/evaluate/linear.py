@@ -1,0 +1,9 @@
+"""Matrix products: linear, matmul, einsum, attention."""
+
+from __future__ import annotations
+
+from .call import Operator
+
+__all__ = ["OPERATORS"]
+
+OPERATORS: dict[str, Operator] = {}

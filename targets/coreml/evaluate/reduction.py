@@ -1,0 +1,9 @@
+"""Reductions over axes, and cumulative sums."""
+
+from __future__ import annotations
+
+from .call import Operator
+
+__all__ = ["OPERATORS"]
+
+OPERATORS: dict[str, Operator] = {}

@@ -1,0 +1,9 @@
+"""Shapes: reshape, transpose, concat, split, tile and their kind."""
+
+from __future__ import annotations
+
+from .call import Operator
+
+__all__ = ["OPERATORS"]
+
+OPERATORS: dict[str, Operator] = {}
