@@ -14,8 +14,8 @@ import pytest
 import torch
 from isomorph.targets.coreml.evaluate.interpreter import run_function
 from isomorph.targets.coreml.evaluate.package import read_package
-from isomorph.targets.coreml.evaluate.program import Constant, Function, Name, Operation, Port
 from isomorph.targets.coreml.evaluate.program import Block as ReadBlock
+from isomorph.targets.coreml.evaluate.program import Constant, Function, Name, Operation, Port
 from isomorph.targets.coreml.evaluate.types import TensorType
 from isomorph.targets.coreml.quiet import coremltools
 
@@ -124,12 +124,12 @@ def _targets() -> dict[int, Any]:
 def _function(inputs: Mapping[str, Any], opset: int) -> Iterator[Any]:
     """A MIL function being built, with a placeholder of each input's type."""
     coremltools()
-    from coremltools.converters.mil.mil import Builder as mb
+    from coremltools.converters.mil.mil import Builder
     from coremltools.converters.mil.mil import Function as MilFunction
     from coremltools.converters.mil.mil.types.type_mapping import string_to_builtin
 
     places = {
-        name: mb.placeholder(
+        name: Builder.placeholder(
             array.shape, string_to_builtin(_DTYPES[str(array.dtype)]), allow_rank0_input=True
         )
         for name, array in inputs.items()
@@ -139,9 +139,9 @@ def _function(inputs: Mapping[str, Any], opset: int) -> Iterator[Any]:
 
 
 def _built(kind: str, arguments: Mapping[str, Any]) -> Any:
-    from coremltools.converters.mil.mil import Builder as mb
+    from coremltools.converters.mil.mil import Builder
 
-    return getattr(mb, kind)(**arguments)
+    return getattr(Builder, kind)(**arguments)
 
 
 def _array(var: Any) -> Any:
