@@ -29,7 +29,10 @@ Supported = Callable[[Node], bool]
 
 
 def legalize(
-    program: ExportedProgram, supported: Supported, rules: Mapping[Any, Rule] = RULES
+    program: ExportedProgram,
+    supported: Supported,
+    rules: Mapping[Any, Rule] = RULES,
+    fallback: Rule | None = None,
 ) -> bool:
     """Rewrite `program`'s graph in place; pass a copy (`Graph.copy_program()`).
 
@@ -37,7 +40,8 @@ def legalize(
     nothing else reads what they wrote to; then operators that do nothing at
     inference go; complex values become pairs of real ones; then every node that
     `supported` denies is rewritten if a rule knows how; `rules` are the ones known
-    here unless a target brings its own.
+    here unless a target brings its own. What no rule rewrites goes to `fallback`
+    (`decompositions.decompose`). With a fallback, what a rewrite made is rewritten in turn.
 
     Returns:
         True if no mutating operator remains. Otherwise only the first step was
@@ -53,7 +57,7 @@ def legalize(
         calls = [node for node in graph.nodes if node.op == "call_function"]
         editor = Editor(graph)
         for node in calls:
-            _rewrite(editor, node, supported, rules)
+            _rewrite(editor, node, supported, rules, fallback)
         graph.eliminate_dead_code()
     program.graph_module.recompile()
     return functional
@@ -76,14 +80,34 @@ def drop_checks(program: ExportedProgram) -> None:
             module.recompile()
 
 
-def _rewrite(editor: Editor, node: Node, supported: Supported, rules: Mapping[Any, Rule]) -> None:
+# How many rewrites may follow from one: torch's own decompositions nest a few levels deep.
+_DEPTH = 12
+
+
+def _rewrite(
+    editor: Editor,
+    node: Node,
+    supported: Supported,
+    rules: Mapping[Any, Rule],
+    fallback: Rule | None,
+    depth: int = 0,
+) -> None:
     target: Any = node.target
     if target in CHECKS:
         node.graph.erase_node(node)
         return
+    value = None
     rule = ALWAYS.get(target)
-    if rule is None and not supported(node):
+    if rule is not None:
+        value = rule(editor, node)
+    elif not supported(node):
         rule = rules.get(target)
-    value = rule(editor, node) if rule is not None else None
-    if value is not None:
-        editor.replace(node, value)
+        value = rule(editor, node) if rule is not None else None
+        if value is None and fallback is not None:
+            value = fallback(editor, node)
+    if value is None:
+        return
+    made = editor.replace(node, value)
+    if fallback is not None and depth < _DEPTH:
+        for new in made:
+            _rewrite(editor, new, supported, rules, fallback, depth + 1)

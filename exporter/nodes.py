@@ -39,7 +39,7 @@ class Editor:
 
     def __init__(self, graph: FxGraph) -> None:
         self._graph = graph
-        self._made: set[Node] = set()
+        self._made: dict[Node, None] = {}
 
     def call(self, origin: Node, target: Any, *args: Any, value: Any = None, **kwargs: Any) -> Node:
         """A call before `origin`, carrying its provenance; `value` spares evaluating the meta."""
@@ -47,11 +47,15 @@ class Editor:
             node = self._graph.call_function(target, args, kwargs)
         node.meta = {key: item for key, item in origin.meta.items() if key != "val"}
         node.meta["val"] = _evaluate(node) if value is None else value
-        self._made.add(node)
+        self._made[node] = None
         return node
 
-    def replace(self, node: Node, value: Any) -> None:
-        """Let `value` (a node, or one per result) take the place of `node`, and its name."""
+    def replace(self, node: Node, value: Any) -> list[Node]:
+        """Let `value` (a node, or one per result) take the place of `node`, and its name.
+
+        Returns:
+            The calls that were made since the last replacement and are still needed, in order.
+        """
         pairs = [(node, value)]
         if not isinstance(value, Node):
             pairs = [(user, value[user.args[1]]) for user in list(node.users)]
@@ -62,6 +66,12 @@ class Editor:
                 new.name = old.name
         if not isinstance(value, Node):
             self._graph.erase_node(node)
+        made = list(self._made)
+        self._made.clear()
+        for new in reversed(made):
+            if not new.users:
+                self._graph.erase_node(new)
+        return [new for new in made if new.users]
 
 
 def _evaluate(node: Node) -> Any:

@@ -1,0 +1,315 @@
+"""How many of PyTorch's own operator samples reach Core ML, by stock coremltools and by Isomorph.
+
+    python benchmarks/operators.py [--only add,linalg] [--jobs 2] [--json FILE] [--write]
+
+Runs torch's `op_db` (float32, first and last sample of each operator) through torch.export, and
+what that captures through two ways in the same process: `coremltools.convert` on the decomposed
+program, and Isomorph's target. An operator counts where both samples come through. What either
+writes is computed by Isomorph's evaluator on the sample and on fresh values, and is right where it
+agrees with the eager module (`_TOLERANCE` of the largest value). Operators that draw random numbers,
+take or return complex numbers, or whose sizes depend on values are counted beside the shares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "coreml.md"
+_TOLERANCE = 1e-4
+_SECONDS = 90  # for one operator, both ways
+
+
+class _Sample(nn.Module):
+    """An operator with its tensors as inputs and all else fixed."""
+
+    def __init__(self, op: Any, sample: Any) -> None:
+        super().__init__()
+        self._op = op
+        leaves, self._spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+        self._fixed = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self._open = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        self.tensors = tuple(leaves[i].detach().clone() for i in self._open)
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        leaves = list(self._fixed)
+        for index, tensor in zip(self._open, tensors, strict=True):
+            leaves[index] = tensor
+        first, args, kwargs = pytree.tree_unflatten(leaves, self._spec)
+        return self._op(first, *args, **kwargs)
+
+
+def operators() -> dict[str, Any]:
+    """All entries of op_db that take float32, by name."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return {op.formatted_name: op for op in op_db if op.supports_dtype(torch.float32, "cpu")}
+
+
+def samples(op: Any) -> list[_Sample]:
+    """The first and the last sample."""
+    torch.manual_seed(0)
+    found = list(op.sample_inputs("cpu", torch.float32, requires_grad=False))
+    return [_Sample(op, sample) for sample in (found[:1] + found[-1:])]
+
+
+def examine(name: str, op: Any, *, stock: bool) -> dict[str, Any]:
+    """What became of one operator: captured, excluded, and both ways (or ours alone)."""
+    result: dict[str, Any] = {
+        "name": name,
+        "captured": True,
+        "excluded": "",
+        "stock": [],
+        "ours": [],
+    }
+    for module in samples(op):
+        try:
+            program = torch.export.export(module.eval(), module.tensors)
+            eager = _leaves(module(*module.tensors))
+        except Exception as error:  # noqa: BLE001 - what is not captured is only counted
+            return {**result, "captured": False, "reason": _short(error)}
+        if not eager:
+            return {**result, "captured": False, "reason": "no tensor comes out"}
+        result["excluded"] = result["excluded"] or _excluded(program)
+        with tempfile.TemporaryDirectory() as folder:
+            if stock:
+                result["stock"].append(_outcome(_stock, module, Path(folder) / "stock.mlpackage"))
+            result["ours"].append(_outcome(_ours, module, Path(folder) / "ours.mlpackage"))
+    return result
+
+
+def _excluded(program: torch.export.ExportedProgram) -> str:
+    """Why an operator is counted beside the shares; empty where it is not."""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    nodes = list(program.graph.nodes)
+    outputs = [n for n in pytree.tree_leaves(program.graph.output_node().args)]
+    border = [n for n in nodes if n.op == "placeholder"] + [
+        n for n in outputs if isinstance(n, torch.fx.Node)
+    ]
+    for node in nodes:
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded in tags:
+            return "random"
+    for node in border:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.dtype.is_complex:
+            return "complex"
+        if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
+            return "float64"
+    for node in nodes:
+        for value in pytree.tree_leaves(node.meta.get("val")):
+            if isinstance(value, torch.Tensor) and free_unbacked_symbols(value):
+                return "size depends on values"
+    return ""
+
+
+def _outcome(way: Any, module: _Sample, path: Path) -> dict[str, Any]:
+    try:
+        run = way(module, path)
+    except Exception as error:  # noqa: BLE001 - counted
+        return {"converted": False, "right": False, "reason": _short(error)}
+    try:
+        for tensors in _cases(module):
+            wrong = _wrong(run(tensors), _leaves(module(*tensors)))
+            if wrong:
+                return {"converted": True, "right": False, "reason": wrong}
+    except Exception as error:  # noqa: BLE001 - counted
+        return {"converted": True, "right": False, "reason": _short(error)}
+    return {"converted": True, "right": True, "reason": ""}
+
+
+def _cases(module: _Sample) -> Iterator[tuple[torch.Tensor, ...]]:
+    yield module.tensors
+    generator = torch.Generator().manual_seed(1)
+    fresh = tuple(
+        t + 0.01 * torch.randn(t.shape, generator=generator) if t.is_floating_point() else t
+        for t in module.tensors
+    )
+    try:
+        module(*fresh)
+    except Exception:  # noqa: BLE001 - an operator may take certain values only
+        return
+    yield fresh
+
+
+def _stock(module: _Sample, path: Path) -> Any:
+    """Plain coremltools, as its documentation says, but for float32."""
+    import coremltools as ct
+    from isomorph.targets.coreml.evaluate.interpreter import run_function
+    from isomorph.targets.coreml.evaluate.package import read_package
+
+    program = torch.export.export(module, module.tensors).run_decompositions({})
+    model = ct.convert(
+        program,
+        minimum_deployment_target=ct.target.iOS18,
+        compute_precision=ct.precision.FLOAT32,
+        skip_model_load=True,
+    )
+    model.save(str(path))
+    package = read_package(path)
+    function = package.program.functions["main"]
+
+    def run(tensors: tuple[torch.Tensor, ...]) -> list[np.ndarray]:
+        feed = {
+            port.name: _as_declared(tensor, port)
+            for port, tensor in zip(function.inputs, tensors, strict=True)
+        }
+        return [value.numpy() for value in run_function(function, feed).values()]
+
+    return run
+
+
+def _as_declared(tensor: torch.Tensor, port: Any) -> torch.Tensor:
+    from isomorph.targets.coreml.evaluate.types import STORAGE
+
+    return tensor.to(STORAGE[port.type.dtype]).reshape(port.type.shape)
+
+
+def _ours(module: _Sample, path: Path) -> Any:
+    import isomorph
+    from isomorph.targets.base import Signature
+    from isomorph.targets.coreml.target import CoreMlOptions, CoreMlTarget
+
+    target = CoreMlTarget()
+    graph = isomorph.trace(module, args=module.tensors)
+    artifact = target.convert(graph, CoreMlOptions(), path.parent, path.stem)
+    session = target.open(artifact.path, signature=Signature(artifact.inputs, artifact.outputs))
+
+    def run(tensors: tuple[torch.Tensor, ...]) -> list[np.ndarray]:
+        names = [spec.name for spec in session.inputs]
+        feed = {name: t.numpy() for name, t in zip(names, tensors, strict=True)}
+        return list(session.run(feed).values())
+
+    return run
+
+
+def _leaves(result: Any) -> list[np.ndarray]:
+    return [
+        leaf.detach().resolve_conj().resolve_neg().numpy()
+        for leaf in pytree.tree_leaves(result)
+        if isinstance(leaf, torch.Tensor)
+    ]
+
+
+def _wrong(found: list[np.ndarray], wanted: list[np.ndarray]) -> str:
+    """What is wrong with `found`; empty where nothing is. Core ML has no rank 0: (1,) is as good."""
+    if len(found) != len(wanted):
+        return f"{len(found)} outputs for {len(wanted)}"
+    for a, b in zip(found, wanted, strict=True):
+        if a.size != b.size or (a.shape != b.shape and b.shape != ()):
+            return f"shape {a.shape} for {b.shape}"
+        a, b = a.reshape(b.shape).astype(np.float64), b.astype(np.float64)
+        if not (np.isnan(a) == np.isnan(b)).all() or not (np.isinf(a) == np.isinf(b)).all():
+            return "NaN or Inf on one side only"
+        fine = np.isfinite(b)
+        if not (np.sign(a[~fine]) == np.sign(b[~fine]))[~np.isnan(b[~fine])].all():
+            return "Inf of the other sign"
+        top = float(np.abs(b[fine]).max(initial=0.0))
+        far = float(np.abs(a[fine] - b[fine]).max(initial=0.0))
+        if far > _TOLERANCE * max(top, 1e-3):
+            return f"off by {far:.3g} of {top:.3g}"
+    return ""
+
+
+def _short(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}"
+
+
+def _worker(share: int, shares: int, only: str, *, stock: bool) -> None:
+    """Examine every `shares`-th operator; one JSON line each on stdout."""
+    warnings.simplefilter("ignore")
+    table, out = operators(), sys.stdout
+    chosen = [n for n in table if not only or any(part in n for part in only.split(","))]
+    for name in chosen[share::shares]:
+        print(json.dumps({"begun": name}), file=out, flush=True)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            result = examine(name, table[name], stock=stock)
+        print(json.dumps(result), file=out, flush=True)
+
+
+def _run(only: str, jobs: int, *, stock: bool) -> list[dict[str, Any]]:
+    command = [sys.executable, __file__, "--only", only, "--jobs", str(jobs)]
+    command += [*([] if stock else ["--ours"]), "--share"]
+    workers = [
+        subprocess.Popen([*command, str(i)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for i in range(jobs)
+    ]
+    results = []
+    for worker in workers:
+        assert worker.stdout is not None
+        begun = ""
+        for line in worker.stdout:
+            entry = json.loads(line)
+            begun = entry.get("begun", "")
+            if not begun:
+                results.append(entry)
+                print(f"\r{len(results)} operators", end="", file=sys.stderr, flush=True)
+        if worker.wait():
+            print(f"\na worker ended with {worker.returncode} during {begun}", file=sys.stderr)
+    print(file=sys.stderr)
+    return sorted(results, key=lambda r: r["name"])
+
+
+def _count(results: list[dict[str, Any]], way: str, what: str) -> int:
+    return sum(bool(r[way]) and all(o[what] for o in r[way]) for r in results)
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """The shares as a Markdown table."""
+    captured = [r for r in results if r["captured"]]
+    judged = [r for r in captured if not r["excluded"]]
+    beside = Counter(r["excluded"] for r in captured if r["excluded"])
+    lines = [
+        f"{len(results)} operators, {len(captured)} captured by torch.export; counted beside: "
+        + (", ".join(f"{count} {why}" for why, count in beside.most_common()) or "none")
+        + f" ({sum(beside.values()) / max(len(captured), 1):.0%} of the captured).",
+        "",
+        "| | of | converted | converted and evaluated right |",
+        "|---|---|---|---|",
+    ]
+    for title, group in (("all captured", captured), ("without those beside", judged)):
+        for label, way in (("stock coremltools", "stock"), ("Isomorph", "ours")):
+            converted, right = _count(group, way, "converted"), _count(group, way, "right")
+            share = f"{right} ({right / max(len(group), 1):.1%})"
+            lines.append(f"| {label}, {title} | {len(group)} | {converted} | {share} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run, print, and on request write the table into docs/coreml.md."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", default="", help="parts of names, separated by commas")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="where to keep what became of each operator")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/coreml.md")
+    parser.add_argument("--ours", action="store_true", help="leave stock coremltools out")
+    parser.add_argument("--share", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.share is not None:
+        _worker(args.share, args.jobs, args.only, stock=not args.ours)
+        return
+    results = _run(args.only, args.jobs, stock=not args.ours)
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=1))
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
