@@ -1,0 +1,105 @@
+"""Sums of many terms, kept in float32 or in float16.
+
+Apple does not document how Core ML keeps the sum of a float16 product: it may be float32, rounded
+once at the end, or float16, rounded on the way; a package must be right under both. So each sum
+here takes `accumulate`, and values of float32 ignore it.
+
+With float16, the terms of a block are summed in float32, as a vector unit does before it stores,
+and the sums of blocks are added one after another, each addition rounded to float16. This is a
+model of a float16 accumulator, not a copy of Apple's: real ones round after other numbers of
+terms. See `BLOCK` for how its size was chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+
+__all__ = ["BLOCK", "accumulated", "blocks", "mean", "product", "total"]
+
+BLOCK = 512
+"""How many terms are summed in float32 before the sum is rounded to float16."""
+
+
+def blocks(count: int, size: int = BLOCK) -> list[slice]:
+    """Slices that cut `count` terms into blocks of `size`, the last one shorter."""
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def accumulated(parts: Iterable[torch.Tensor], accumulate: torch.dtype) -> torch.Tensor:
+    """The sum of `parts`, float32 tensors of one shape, each the sum of one block.
+
+    Returns float32: not rounded where `accumulate` is float32; where it is float16, each part and
+    each partial sum is rounded to float16. There must be at least one part.
+    """
+    sum_: torch.Tensor | None = None
+    for part in parts:
+        rounded = part if accumulate == torch.float32 else part.half()
+        sum_ = rounded if sum_ is None else sum_ + rounded
+    if sum_ is None:
+        raise ValueError("a sum of no parts")
+    return sum_.float()
+
+
+def product(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    accumulate: torch.dtype,
+    bias: torch.Tensor | None = None,
+    scale: float = 1.0,
+) -> torch.Tensor:
+    """`scale * (x @ y) + bias` in the dtype of `x`: [..., m, k] by [..., k, n].
+
+    float16 is summed as the module says and rounded once more at the end; float32 is left to
+    torch. `y` and `bias` may be of another float dtype than `x`.
+    """
+    wide_x, wide_y = x.float(), y.float()
+    cuts = blocks(x.shape[-1])
+    if x.dtype != torch.float16 or accumulate == torch.float32 or len(cuts) <= 1:
+        found = wide_x @ wide_y
+        if x.dtype == torch.float16:
+            found = accumulated([found], accumulate)
+    else:
+        found = accumulated((wide_x[..., cut] @ wide_y[..., cut, :] for cut in cuts), accumulate)
+    if scale != 1.0:
+        found = found * scale
+    if bias is not None:
+        found = found + bias.float()
+    return found.to(x.dtype)
+
+
+def total(
+    terms: torch.Tensor, dims: Iterable[int], accumulate: torch.dtype, keepdim: bool = False
+) -> torch.Tensor:
+    """The sum of float32 `terms` over `dims`, none of them twice; float32, not rounded at the end.
+
+    Pass float32 for `accumulate` where the values were float32 to begin with.
+    """
+    axes = sorted(dim % terms.dim() for dim in dims) if terms.dim() else []
+    if not axes:
+        return terms
+    if accumulate == torch.float32 or math.prod(terms.shape[axis] for axis in axes) <= BLOCK:
+        found = terms.sum(axes, keepdim=keepdim)
+        return found if accumulate == torch.float32 else accumulated([found], accumulate)
+    rest = [axis for axis in range(terms.dim()) if axis not in axes]
+    flat = terms.permute(*rest, *axes).flatten(len(rest))
+    found = accumulated((flat[..., cut].sum(-1) for cut in blocks(flat.shape[-1])), accumulate)
+    for axis in axes if keepdim else ():
+        found = found.unsqueeze(axis)
+    return found
+
+
+def mean(
+    terms: torch.Tensor, dims: Iterable[int], accumulate: torch.dtype, keepdim: bool = False
+) -> torch.Tensor:
+    """The mean of float32 `terms` over `dims`; float32, not rounded at the end.
+
+    In float16 the terms are divided before they are added, so that no partial sum leaves its range.
+    """
+    axes = list(dims)
+    count = math.prod(terms.shape[axis] for axis in axes)
+    if accumulate == torch.float32:
+        return terms.mean(axes, keepdim=keepdim) if axes else terms
+    return total(terms / count if count else terms / math.nan, axes, accumulate, keepdim)
