@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from .nodes import Editor
+from .prims import as_aten
 
 __all__ = ["decompose"]
 
@@ -30,6 +31,8 @@ def decompose(editor: Editor, node: Node) -> Any:
     The result may hold operators that need rewriting themselves. What draws random numbers
     or asks for values while it is traced has none.
     """
+    if getattr(node.target, "namespace", "") == "prims":
+        return as_aten(editor, node)
     function = _decomposition(node.target)
     if function is None:
         return None

@@ -42,7 +42,8 @@ Arrays = Mapping[str, NDArray[Any]]
 class _Finding:
     """One output of one run of a case, first as observed, then judged.
 
-    `errors` is None where there is nothing to measure in floors.
+    `errors` is None where there is nothing to measure in floors. `unknown`: the session itself
+    could not tell what its runtime computes.
     """
 
     case: Case
@@ -55,6 +56,7 @@ class _Finding:
     mismatches: int = 0
     unstable: int = 0
     empty: bool = False
+    unknown: bool = False
 
     @property
     def severity(self) -> float:
@@ -203,7 +205,7 @@ def _observe(
 
     if problem is not None or outputs is None:
         verdict, reason = (problem.verdict, problem.reason) if problem else ("fail", "no outputs")
-        return _Finding(case, spec.name, verdict, reason)
+        return _Finding(case, spec.name, verdict, reason, unknown=verdict == "unverified")
     value = outputs.get(spec.name)
     if value is None:
         return fail(f"missing; the artifact returns {', '.join(outputs) or 'nothing'}")
@@ -365,6 +367,8 @@ def _method(reference: Reference) -> str:
 
 def _output_report(spec: TensorSpec, findings: Sequence[_Finding]) -> OutputReport:
     verdict = over_cases([(f.case.kind, f.verdict) for f in findings if not f.empty])
+    if verdict == "pass" and any(map(_unknown_on_usual_values, findings)):
+        verdict = "unverified"
     worst = max(findings, key=lambda f: f.severity, default=None)
     ratios = [f.ratios for f in findings if f.ratios is not None]
     reason = ""
@@ -389,10 +393,16 @@ def _output_report(spec: TensorSpec, findings: Sequence[_Finding]) -> OutputRepo
     )
 
 
+def _unknown_on_usual_values(finding: _Finding) -> bool:
+    """Another case, or another reading of the same, cannot make up for what nobody knows."""
+    return finding.unknown and finding.case.kind not in EXTREME_KINDS
+
+
 def _why_unverified(findings: Sequence[_Finding]) -> str:
     """The reason of the first case that earned nothing, the user's own before others."""
     bare = [f for f in findings if f.reason]
     own = [f for f in bare if f.case.kind in OWN_KINDS and not f.empty]
+    own = own or [f for f in bare if _unknown_on_usual_values(f)]
     if own:
         return f"{own[0].reason} (case {own[0].case.name}: {own[0].case.description})"
     return bare[0].reason if bare else "no case was run"
