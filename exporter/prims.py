@@ -22,14 +22,14 @@ _RENAMED = {
     **{"erf_inv": "erfinv", "bessel_i0": "i0", "bessel_i0e": "special_i0e"},
     **{"bessel_i1": "special_i1", "bessel_i1e": "special_i1e", "bessel_j0": "special_bessel_j0"},
     **{"bessel_j1": "special_bessel_j1", "erfcx": "special_erfcx", "ndtri": "special_ndtri"},
-    **{"log_ndtr": "special_log_ndtr", "zeta": "special_zeta"},
+    **{"zeta": "special_zeta", "shift_left": "bitwise_left_shift"},
 }
 # Operators of one or two tensors, with ATen's meaning where shapes and dtypes agree.
 _ELEMENTWISE = {
     *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "bitwise_not"),
     *("ceil", "digamma", "erf", "erfc", "exp", "expm1", "exp2", "floor", "isfinite", "lgamma"),
     *("log", "log1p", "log2", "log10", "neg", "reciprocal", "round", "rsqrt", "sign", "signbit"),
-    *("sin", "sinh", "sqrt", "tan", "tanh", "trunc", "erf_inv", "erfcx", "ndtri", "log_ndtr"),
+    *("sin", "sinh", "sqrt", "tan", "tanh", "trunc", "erf_inv", "erfcx", "ndtri"),
     *("bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "bessel_j0", "bessel_j1", "zeta"),
     *("add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "fmax", "fmin", "fmod"),
     *("ge", "gt", "hypot", "le", "lt", "maximum", "minimum", "mul", "ne", "nextafter", "pow"),
