@@ -20,8 +20,9 @@ aten = torch.ops.aten
 BASIC = {
     *(aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.where.self),
     *(aten.exp.default, aten.log.default, aten.abs.default, aten.full.default),
-    *(aten.sum.dim_IntList, aten.scalar_tensor.default, aten.neg.default, aten.eq.Scalar, aten.ne.Tensor),
+    *(aten.sum.dim_IntList, aten.scalar_tensor.default, aten.neg.default, aten.eq.Scalar),
     *(aten.lt.Scalar, aten.gt.Scalar, aten.eq.Tensor, aten.ge.Tensor, aten.log1p.default),
+    aten.ne.Tensor,
     *(aten.maximum.default, aten.minimum.default, aten.linear.default, aten.select.int),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from torch._subclasses import FakeTensorMode
 prims = torch.ops.prims
 X = torch.tensor([[0.25, 0.5, 0.75], [0.9, 0.1, 0.3]])
 Y = torch.tensor([[0.5, 0.25, 0.75], [0.2, 0.6, 0.7]])
-I, J = torch.tensor([7, -7, 7, -7, 0]), torch.tensor([2, 2, -2, -2, 3])
+N, M = torch.tensor([7, -7, 7, -7, 0]), torch.tensor([2, 2, -2, -2, 3])
 _WHOLE = {"bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "gcd", "shift_left"}
 _PAIRS = {
     *("add", "atan2", "eq", "fmax", "fmin", "fmod", "ge", "gt", "hypot", "igamma", "igammac"),
@@ -52,7 +52,7 @@ def rewritten(target: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", sorted(_ELEMENTWISE))
 def test_elementwise(name: str) -> None:
     target = getattr(prims, name).default
-    args = (I, J.abs()) if name in _WHOLE else (X + 1, Y) if name in ("zeta", "acosh") else (X, Y)
+    args = (N, M.abs()) if name in _WHOLE else (X + 1, Y) if name in ("zeta", "acosh") else (X, Y)
     wanted, found = rewritten(target, *args[: 2 if name in _PAIRS else 1])
     torch.testing.assert_close(found, wanted)
 
@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "number_first": (prims.sub.default, 1.0, X),
     "number_second": (prims.mul.default, X, 3.0),
     "division": (prims.div.default, X, Y),
-    "whole_division_is_towards_zero": (prims.div.default, I, J),
+    "whole_division_is_towards_zero": (prims.div.default, N, M),
     "cast": (prims.convert_element_type.default, X, torch.int32),
     "where": (prims.where.default, X > 0.4, X, Y),
     "where_number": (prims.where.default, X > 0.4, X, 0.0),
