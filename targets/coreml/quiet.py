@@ -1,4 +1,4 @@
-"""Imports coremltools without what it says while it is imported."""
+"""Imports and uses coremltools without what it says meanwhile."""
 
 from __future__ import annotations
 
@@ -6,27 +6,35 @@ import contextlib
 import io
 import logging
 import warnings
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["coremltools"]
+from ...chatter import log_descriptor, muffled
+
+__all__ = ["coremltools", "hushed"]
 
 
 @lru_cache(maxsize=1)
 def coremltools() -> Any:
     """The module. Off macOS it complains about its native parts, and about untested versions."""
-    logger = logging.getLogger("coremltools")
-    level = logger.level
-    said = io.StringIO()
-    try:
-        logger.setLevel(logging.CRITICAL)
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stderr(said),
-            contextlib.redirect_stdout(said),
-        ):
-            warnings.simplefilter("ignore")
-            import coremltools as module
-    finally:
-        logger.setLevel(level)
+    with hushed():
+        import coremltools as module
     return module
+
+
+@contextlib.contextmanager
+def hushed() -> Iterator[None]:
+    """While active, warnings, log lines and progress bars go to the log, where there is one."""
+    if log_descriptor() is not None:
+        with muffled():
+            yield
+        return
+    before = logging.root.manager.disable
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(before)

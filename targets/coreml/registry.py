@@ -36,13 +36,13 @@ def untranslated(program: ExportedProgram) -> list[Unsupported]:
 
 def _kind(target: Any) -> str:
     """The name under which coremltools looks an operator up (`InternalTorchIRNode`, 9.0)."""
+    coremltools()
     from coremltools.converters.mil.frontend.torch.utils import sanitize_op_kind
 
-    if isinstance(getattr(target, "name", None), str) or not hasattr(target, "name"):
-        name = getattr(target, "__name__", str(target))
-    else:
-        name = target.name()
-    return str(sanitize_op_kind(name))
+    named = getattr(target, "name", None)
+    return str(
+        sanitize_op_kind(named() if callable(named) else getattr(target, "__name__", str(target)))
+    )
 
 
 @lru_cache(maxsize=1)

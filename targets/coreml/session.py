@@ -1,54 +1,143 @@
-"""A written package, computed by the evaluator."""
+"""A written package: computed by the evaluator, or run by Apple's runtime on macOS."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
+import numpy as np
 
-from ...errors import UsageError
+from ...errors import InputFileError, UsageError
 from ..base import Evidence, Signature
 from ..closing import Closing
 from ..feed import checked_feed
+from ..int32 import require_int32
+from .description import listed_shapes, matched, read_signature, the_function
+from .features import Feature, features
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CoreMlSession"]
+    from ...exporter.signature import TensorSpec
 
-_ACCUMULATE = {"float16 sums": torch.float16, "float32 sums": torch.float32}
+__all__ = ["CoreMlSession", "Runner"]
+
+
+class Runner(Protocol):
+    """Computes the arrays of a package: features in, features out, by name."""
+
+    @property
+    def evidence(self) -> Evidence: ...
+
+    @property
+    def readings(self) -> tuple[str, ...]: ...
+
+    def __call__(
+        self, arrays: Mapping[str, NDArray[Any]], reading: str
+    ) -> Mapping[str, NDArray[Any]]: ...
 
 
 class CoreMlSession(Closing):
-    """An `.mlpackage` read back from disk and evaluated."""
+    """An `.mlpackage` read back from disk; close it, or use it in a `with`.
+
+    `readings` are the ways in which Core ML may sum products of float16; a program without
+    float16 has none.
+
+    Args:
+        path: the package's folder.
+        device: "cpu": evaluated here, or run by Apple's runtime on macOS; "gpu", "ne" and "all"
+            exist on macOS alone.
+        signature: the user's names, dtypes and dims, which a package holds in part.
+
+    Raises:
+        InputFileError: the package is missing, corrupt, or not what `signature` says.
+        MissingRequirementError: the device is there on a Mac alone.
+    """
 
     def __init__(self, path: Path, device: str = "cpu", signature: Signature | None = None) -> None:
+        from .apple import AppleRunner, require_device
         from .evaluate.package import read_package
+        from .evaluating import EvaluatingRunner
 
-        self._package: Any = read_package(path)
+        apple = require_device(device)
+        self.path = path
+        package = read_package(path)
+        name, described = the_function(package.spec)
+        function = package.program.functions.get(name)
+        if function is None:
+            raise InputFileError(
+                f"{path.name} describes the function {name}, which its program lacks",
+                hint="export the model again",
+            )
+        types = {port.name: port.type for port in _ports(function)}
+        file = read_signature(path, described, [types.get(o.name) for o in described.output])
+        given = signature or file
         if signature is None:
-            raise UsageError("a signature is needed")
-        self.inputs = signature.inputs
-        self.outputs = signature.outputs
-        self.readings = tuple(_ACCUMULATE)
-        self.evidence = Evidence("evaluated", "isomorph", "0", device)
+            self._inputs, self._outputs = features(file.inputs, file.outputs)
+        else:
+            self._inputs, self._outputs = matched(path, file, signature)
+        self.inputs, self.outputs = given.inputs, given.outputs
+        self._listed = listed_shapes(described)
+        self._runner: Runner | None = (
+            AppleRunner(path, device, name) if apple else EvaluatingRunner(package, function)
+        )
+        self.readings = self._runner.readings
+        self.evidence = self._runner.evidence
 
-    def run(
-        self, inputs: Mapping[str, NDArray[Any]], reading: str = "float32 sums"
-    ) -> dict[str, NDArray[Any]]:
-        """Outputs by name."""
-        from .evaluate.interpreter import run_function
+    def run(self, inputs: Mapping[str, NDArray[Any]], reading: str = "") -> dict[str, NDArray[Any]]:
+        """Outputs by name for `inputs` by name.
 
+        A package with states starts each run with fresh ones.
+
+        Raises:
+            UsageError: a name, dtype or shape does not fit, or an int64 is beyond int32, in
+                which Core ML computes.
+            UnverifiableError: an operator, or an edge of one, whose result is not documented.
+            ConversionError: Apple's runtime failed while it ran.
+        """
+        if self._runner is None:
+            raise UsageError(f"the session on {self.path.name} is closed")
         feed = checked_feed(inputs, self.inputs)
-        given = {name: torch.from_numpy(array) for name, array in feed.items()}
-        function = self._package.program.functions["main"]
-        found = run_function(function, given, _ACCUMULATE[reading])
+        require_int32(feed, "Core ML")
+        arrays = {
+            feature.name: _as_array(array, feature)
+            for array, feature in zip(feed.values(), self._inputs, strict=True)
+        }
+        self._require_listed(arrays)
+        found = self._runner(arrays, reading)
         return {
-            spec.name: value.numpy()
-            for spec, value in zip(self.outputs, found.values(), strict=True)
+            spec.name: _as_tensor(np.asarray(found[feature.name]), spec)
+            for spec, feature in zip(self.outputs, self._outputs, strict=True)
         }
 
     def close(self) -> None:
-        self._package = None
+        """Unmap the weights."""
+        self._runner = None
+
+    def _require_listed(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        for name, shapes in self._listed.items():
+            if arrays[name].shape not in shapes:
+                some = ", ".join("x".join(map(str, shape)) for shape in sorted(shapes)[:5])
+                raise UsageError(
+                    f"input {name} has a shape that the package does not list",
+                    hint=f"it lists {some}" + (", ..." if len(shapes) > 5 else ""),
+                )
+
+
+def _as_array(array: NDArray[Any], feature: Feature) -> NDArray[Any]:
+    shaped = array.reshape(array.shape or (1,))
+    return shaped.astype(feature.dtype, copy=False)
+
+
+def _as_tensor(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+    """The model's dtype and rank; a shape that does not fit is left for the caller to see."""
+    if not spec.shape and array.shape == (1,):
+        array = array.reshape(())
+    return np.array(array, dtype=spec.dtype)
+
+
+def _ports(function: Any) -> Iterator[Any]:
+    yield from function.inputs
+    for operation in function.block.operations:
+        yield from operation.outputs

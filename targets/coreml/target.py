@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base import Artifact, Capability, Signature, Unsupported
 from ..packages import found_versions, importable, installed_version, require
+from .apple import DEVICES, REMEDY, has_runtime
+from .options import CoreMlOptions
 
 if TYPE_CHECKING:
     from ...exporter.graph import Graph
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["CoreMlOptions", "CoreMlTarget"]
 
 _REMEDY = 'pip install "isomorph[coreml]"'
-
-
-@dataclass(frozen=True)
-class CoreMlOptions:
-    """What `--set` can choose."""
 
 
 class CoreMlTarget:
@@ -36,31 +32,49 @@ class CoreMlTarget:
         return (f"{stem}.mlpackage",)
 
     def capability(self) -> Capability:
-        """What is installed; imports none of it."""
+        """What is installed; imports none of it.
+
+        Off macOS the device "cpu" means that packages are evaluated here.
+        """
         present = importable("coremltools")
+        apple = present and has_runtime()
         return Capability(
             installed=present,
             version=installed_version("coremltools") if present else None,
             builds=present,
             runs=present,
-            devices=("cpu",) if present else (),
+            devices=() if not present else tuple(DEVICES) if apple else ("cpu",),
             remedy=None if present else _REMEDY,
             package="coremltools",
-            note="evaluated off macOS",
+            device_remedies={}
+            if apple
+            else {name: REMEDY.format(device=name) for name in DEVICES if name != "cpu"},
+            note=None if apple else "evaluated here; executed on macOS",
         )
 
     def check(self, graph: Graph) -> list[Unsupported]:
         """Operators that the installed converter cannot take, or takes wrongly."""
         require("writing Core ML packages", ("coremltools",), _REMEDY)
-        return []
+        from .failures import conversion_errors
+        from .prepare import find_unsupported, prepared
+        from .quiet import hushed
+
+        with hushed(), conversion_errors():
+            return find_unsupported(prepared(graph))
 
     def convert(self, graph: Graph, options: CoreMlOptions, directory: Path, stem: str) -> Artifact:
-        """Write `directory/stem.mlpackage`."""
+        """Write `directory/stem.mlpackage`.
+
+        Raises:
+            ConversionError: Core ML cannot express an operator, a dtype or a dim.
+            OSError: the directory cannot be written or is full.
+            MissingRequirementError: coremltools is not installed.
+        """
         require("writing Core ML packages", ("coremltools",), _REMEDY)
         from .convert import to_package
 
         path = directory / f"{stem}{self.suffix}"
-        to_package(graph, path)
+        notes = to_package(graph, options, path)
         return Artifact(
             path=path,
             files=(path,),
@@ -68,12 +82,16 @@ class CoreMlTarget:
             inputs=graph.inputs,
             outputs=graph.outputs,
             versions=found_versions(("torch", "coremltools")),
+            notes=notes,
         )
 
     def open(
         self, artifact: Path, device: str = "cpu", signature: Signature | None = None
     ) -> CoreMlSession:
-        """Load a written package."""
+        """Load a written package: evaluated here, executed on macOS.
+
+        `signature` adds dims' names, and dtypes that Core ML's arrays do not have.
+        """
         require("evaluating Core ML packages", ("coremltools",), _REMEDY)
         from .session import CoreMlSession
 
