@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from .call import Operator
+from typing import NoReturn
+
+from .call import Call, Operator
 
 __all__ = ["OPERATORS"]
 
-OPERATORS: dict[str, Operator] = {}
+
+def _drawn(call: Call) -> NoReturn:
+    call.refuse("it draws random numbers")
+
+
+OPERATORS: dict[str, Operator] = dict.fromkeys(
+    ("random_bernoulli", "random_categorical", "random_normal", "random_uniform"), _drawn
+)

@@ -47,27 +47,18 @@ def product(
     x: torch.Tensor,
     y: torch.Tensor,
     accumulate: torch.dtype,
-    bias: torch.Tensor | None = None,
-    scale: float = 1.0,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """`scale * (x @ y) + bias` in the dtype of `x`: [..., m, k] by [..., k, n].
+    """`x @ y`, [..., m, k] by [..., k, n], as the sum of a result of `dtype` (that of `x`).
 
-    float16 is summed as the module says and rounded once more at the end; float32 is left to
-    torch. `y` and `bias` may be of another float dtype than `x`.
+    Returns float32: a float16 result is summed as the module says, and the caller rounds it once
+    what belongs to the same operator (a bias) has been added. `x` and `y` may differ in dtype.
     """
     wide_x, wide_y = x.float(), y.float()
+    if (dtype or x.dtype) != torch.float16 or accumulate == torch.float32 or not x.shape[-1]:
+        return wide_x @ wide_y
     cuts = blocks(x.shape[-1])
-    if x.dtype != torch.float16 or accumulate == torch.float32 or len(cuts) <= 1:
-        found = wide_x @ wide_y
-        if x.dtype == torch.float16:
-            found = accumulated([found], accumulate)
-    else:
-        found = accumulated((wide_x[..., cut] @ wide_y[..., cut, :] for cut in cuts), accumulate)
-    if scale != 1.0:
-        found = found * scale
-    if bias is not None:
-        found = found + bias.float()
-    return found.to(x.dtype)
+    return accumulated((wide_x[..., cut] @ wide_y[..., cut, :] for cut in cuts), accumulate)
 
 
 def total(
