@@ -8,6 +8,7 @@ bytes, uint64 offset of the data, uint64 bits of padding in the last byte.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = ["BlobFile", "decoded"]
 
 _SENTINEL = 0xDEADBEEF
 _VERSION = 2
+_ALIGNMENT = 64
 _METADATA = struct.Struct("<IIQQQ")
 # Numbers of the storage format's dtypes.
 _DTYPES = {
@@ -52,12 +54,18 @@ class BlobFile:
             InputFileError: it is missing, too short, or of another format.
         """
         try:
+            if not path.is_file():  # a pipe would never open
+                raise FileNotFoundError(path)
             content = np.memmap(path, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:
-            what = "is empty" if path.is_file() else "does not exist"
+            missing = isinstance(error, FileNotFoundError)
+            what = "does not exist" if missing else f"cannot be read ({error})"
             raise InputFileError(f"{path}, the weights, {what}", hint=_REMEDY) from error
         blob = cls(path, content)
-        if len(content) < 64 or struct.unpack("<I", blob._bytes(4, 4).tobytes())[0] != _VERSION:
+        if (
+            len(content) < _ALIGNMENT
+            or struct.unpack("<I", blob._bytes(4, 4).tobytes())[0] != _VERSION
+        ):
             raise InputFileError(f"{path} is not a Core ML weight file", hint=_REMEDY)
         return blob
 
@@ -72,14 +80,21 @@ class BlobFile:
             raise InputFileError(
                 f"{self.path} holds no {dtype} value at byte {offset}", hint=_REMEDY
             )
-        bits = BITS[dtype] * int(np.prod(shape, dtype=np.int64))
+        bits = BITS[dtype] * math.prod(shape)
         if size != -(-bits // 8) or (padding and padding != size * 8 - bits):
             raise InputFileError(
                 f"{self.path} holds {size} bytes at byte {offset} where the specification asks for "
                 f"{dtype}{list(shape)}",
                 hint=_REMEDY,
             )
-        return decoded(self._bytes(start, size), dtype, shape)
+        if start % _ALIGNMENT:
+            raise InputFileError(f"{self.path} holds unaligned data at {start}", hint=_REMEDY)
+        try:
+            return decoded(self._bytes(start, size), dtype, shape)
+        except (ValueError, RuntimeError, TypeError, OverflowError) as error:
+            raise InputFileError(
+                f"{self.path} holds no {dtype}{list(shape)} at byte {offset}", hint=_REMEDY
+            ) from error
 
     def _bytes(self, start: int, size: int) -> np.ndarray:
         if start + size > len(self.content):
@@ -105,7 +120,9 @@ def decoded(raw: np.ndarray, dtype: str, shape: tuple[int, ...]) -> torch.Tensor
         if dtype in ("uint16", "uint32"):
             values = values.astype("i4" if dtype == "uint16" else "i8")
         return _tensor(values).reshape(shape)
-    count, width = int(np.prod(shape, dtype=np.int64)), BITS[dtype]
+    count, width = math.prod(shape), BITS[dtype]
+    if len(raw) != -(-count * width // 8):
+        raise ValueError(f"{len(raw)} bytes for {count} values of {width} bits")
     bits = np.unpackbits(raw, bitorder="little")[: count * width].reshape(count, width)
     found = (bits << np.arange(width, dtype=np.uint8)).sum(axis=1, dtype=np.uint8)
     if dtype == "int4":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -11,12 +12,25 @@ from ....errors import InputFileError, UnverifiableError
 from .program import Operation
 from .types import ListType, StateType, TensorType, Type
 
-__all__ = ["Call", "Operator", "refuse"]
+__all__ = ["Call", "Operator", "Unknown", "fits", "refuse"]
 
 Operator = Callable[["Call"], Any]
 """Computes one operator: a tensor, or a tuple of one value per output."""
 
 _REQUIRED: Any = object()
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """One of several outputs whose value is not documented; who reads it is refused."""
+
+    kind: str
+    name: str
+    edge: str
+
+    def refuse(self) -> NoReturn:
+        """See `Call.refuse`."""
+        refuse(self.kind, self.name, self.edge)
 
 
 class Call:
@@ -138,6 +152,10 @@ class Call:
             UnverifiableError: always; the verdict is then "unverified", naming the operator.
         """
         refuse(self.kind, self.name, edge)
+
+    def unknown(self, edge: str) -> Unknown:
+        """Stands for one output of several where the others are documented."""
+        return Unknown(self.kind, self.name, edge)
 
     def damaged(self, what: str) -> InputFileError:
         return InputFileError(

@@ -9,13 +9,20 @@ from typing import Any
 import torch
 
 from ....errors import InputFileError, UnverifiableError
-from .call import Call, fits, refuse
+from .call import Call, Unknown, fits, refuse
 from .program import Block, Constant, Function, Name, Operation
 from .table import OPERATORS
 
 __all__ = ["run_function"]
 
 Values = MutableMapping[str, Any]
+
+_CONTRADICTIONS = (
+    *(RuntimeError, IndexError, KeyError, ValueError, TypeError, AttributeError),
+    *(ArithmeticError, MemoryError),
+)
+_MOST = 5_000_000
+"""Operations of one run, loops included, after which it is taken for one that never ends."""
 
 
 @torch.no_grad()
@@ -42,6 +49,7 @@ class _Runner:
     def __init__(self, opset: int, accumulate: torch.dtype) -> None:
         self._opset = opset
         self._accumulate = accumulate
+        self._done = 0
 
     def block(self, block: Block, values: Values) -> tuple[Any, ...]:
         """Outputs of `block`; `values` gains and loses what it computes on the way."""
@@ -57,6 +65,9 @@ class _Runner:
         name = operation.outputs[0].name if operation.outputs else operation.name
         if operator is None:
             refuse(operation.kind, name, "the operator is not implemented")
+        self._done += 1
+        if self._done > _MOST:
+            refuse(operation.kind, name, f"it comes after more than {_MOST} operations")
 
         def run_block(index: int, arguments: Sequence[Any]) -> tuple[Any, ...]:
             inner = operation.blocks[index]
@@ -76,7 +87,7 @@ class _Runner:
             result = operator(call)
         except (InputFileError, UnverifiableError):
             raise
-        except (RuntimeError, IndexError, ValueError, TypeError, OverflowError) as error:
+        except _CONTRADICTIONS as error:
             raise call.damaged(f"torch refuses its arguments ({error})") from error
         results = result if isinstance(result, tuple) else (result,)
         if call.unread:
@@ -93,11 +104,14 @@ class _Runner:
 
 def _found(values: Mapping[str, Any], name: str) -> Any:
     try:
-        return values[name]
+        found = values[name]
     except KeyError:
         raise InputFileError(
             f"the ML Program is damaged: nothing computes {name}", hint="export the model again"
         ) from None
+    if isinstance(found, Unknown):
+        found.refuse()
+    return found
 
 
 def _told(value: Any) -> str:

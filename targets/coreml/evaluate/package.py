@@ -17,6 +17,8 @@ __all__ = ["Package", "read_package"]
 
 _REMEDY = "copy the whole .mlpackage folder again, or export the model again"
 _MODEL_PATH = "@model_path/"
+_LARGEST = 2**31
+"""Bytes that a protobuf message cannot have."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,21 @@ class Package:
     path: Path
     spec: Any
     program: Program
+
+    @property
+    def default_function(self) -> str:
+        """The function that runs unless another is asked for.
+
+        Raises:
+            InputFileError: the package names one that it does not hold.
+        """
+        name = str(self.spec.description.defaultFunctionName) or "main"
+        if name not in self.program.functions:
+            raise InputFileError(
+                f"{self.path} holds no function {name}, only {', '.join(self.program.functions)}",
+                hint=_REMEDY,
+            )
+        return name
 
 
 def read_package(path: Path) -> Package:
@@ -45,7 +62,7 @@ def read_package(path: Path) -> Package:
     spec = Model_pb2.Model()
     try:
         spec.ParseFromString(model.read_bytes())
-    except (DecodeError, OSError) as error:
+    except (DecodeError, OSError, MemoryError) as error:
         raise InputFileError(
             f"{path} holds no Core ML specification that can be read: {error}", hint=_REMEDY
         ) from error
@@ -61,10 +78,13 @@ def read_package(path: Path) -> Package:
 
     def weights(name: str, offset: int, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
         if name not in blobs:
-            blobs[name] = BlobFile.open(_beside(model, name))
+            blobs[name] = BlobFile.open(_beside(path, model, name))
         return blobs[name].tensor(offset, dtype, shape)
 
-    return Package(path, spec, read_program(spec.mlProgram, weights))
+    program = read_program(spec.mlProgram, weights)
+    if not program.functions:
+        raise InputFileError(f"{path} holds an ML Program without functions", hint=_REMEDY)
+    return Package(path, spec, program)
 
 
 def _model_file(path: Path) -> Path:
@@ -78,24 +98,38 @@ def _model_file(path: Path) -> Path:
         entry = document["itemInfoEntries"][document["rootModelIdentifier"]]["path"]
     except OSError as error:
         raise InputFileError(f"{path} has no Manifest.json", hint=_REMEDY) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputFileError(f"{manifest} names no model", hint=_REMEDY) from error
-    found = _inside(path / "Data", str(entry))
-    if not found.is_file() or found.stat().st_size == 0:
-        what = "is empty" if found.is_file() else "does not exist"
+    found = _inside(path, path / "Data", str(entry))
+    if not _is_file(found) or found.stat().st_size == 0:
+        what = "is empty" if _is_file(found) else "does not exist"
         raise InputFileError(f"{found}, the specification, {what}", hint=_REMEDY)
+    if found.stat().st_size >= _LARGEST:
+        raise InputFileError(f"{found} is larger than a specification can be", hint=_REMEDY)
     return found
 
 
-def _beside(model: Path, name: str) -> Path:
+def _beside(package: Path, model: Path, name: str) -> Path:
     if not name.startswith(_MODEL_PATH):
         raise InputFileError(f"a weight lies in {name!r}, outside the package", hint=_REMEDY)
-    return _inside(model.parent, name.removeprefix(_MODEL_PATH))
+    return _inside(package, model.parent, name.removeprefix(_MODEL_PATH))
 
 
-def _inside(folder: Path, name: str) -> Path:
-    """`folder/name`, refusing names that lead elsewhere."""
+def _inside(package: Path, folder: Path, name: str) -> Path:
+    """`folder/name`, refusing names and links that lead out of `package`."""
     parts = PurePosixPath(name)
-    if parts.is_absolute() or ".." in parts.parts:
-        raise InputFileError(f"{name!r} leads out of the package", hint=_REMEDY)
-    return folder / parts
+    try:
+        leads_out = parts.is_absolute() or ".." in parts.parts
+        found = folder / parts
+        if not leads_out and found.resolve().is_relative_to(package.resolve()):
+            return found
+    except (OSError, ValueError, RuntimeError) as error:  # links in a circle, NUL, endless names
+        raise InputFileError(f"{name[:80]!r} is no file's name", hint=_REMEDY) from error
+    raise InputFileError(f"{name[:80]!r} leads out of the package", hint=_REMEDY)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....errors import InputFileError
+from ....errors import InputFileError, UnverifiableError
 from .blob import decoded
 from .types import STORAGE, ListType, StateType, TensorType, Type
 
@@ -17,6 +19,18 @@ __all__ = ["Block", "Constant", "Function", "Name", "Operation", "Port", "Progra
 
 Weights = Callable[[str, int, str, tuple[int, ...]], torch.Tensor]
 """Gives the value of a weight file: file name, offset, dtype, shape."""
+
+
+_OPSETS = range(5, 10)
+_BYTES = ("fp16", "int8", "uint8", "int4", "uint1", "uint2", "uint3", "uint4", "uint6")
+# In which field of a TensorValue (MIL.proto) values of each dtype lie.
+_HELD = {
+    **dict.fromkeys((*_BYTES, "uint32"), ("bytes",)),
+    **{"fp32": ("floats",), "fp64": ("doubles",), "bool": ("bools",), "string": ("strings",)},
+    **{"int32": ("ints",), "int64": ("longInts",)},
+    # coremltools writes numbers, and announces bytes.
+    **dict.fromkeys(("int16", "uint16"), ("ints", "bytes")),
+}
 
 
 @dataclass(frozen=True)
@@ -97,15 +111,17 @@ class _Reader:
         self._weights = weights
 
     def function(self, name: str, proto: Any) -> Function:
-        opset = proto.opset.removeprefix("CoreML")
-        if proto.opset not in proto.block_specializations or not opset.isdigit():
+        opset = re.fullmatch(r"CoreML([0-9]{1,3})", proto.opset)
+        if proto.opset not in proto.block_specializations or opset is None:
             raise _damaged(f"function {name} has no block for its operator set {proto.opset!r}")
-        return Function(
-            name,
-            tuple(map(self.port, proto.inputs)),
-            self.block(proto.block_specializations[proto.opset]),
-            int(opset),
-        )
+        number = int(opset[1])
+        if number not in _OPSETS:
+            raise UnverifiableError(
+                f"the evaluator does not know the operator set {proto.opset} of function {name}",
+                hint="run the package on a Mac: isomorph validate PACKAGE there",
+            )
+        inputs = tuple(map(self.port, proto.inputs))
+        return Function(name, inputs, self.block(proto.block_specializations[proto.opset]), number)
 
     def block(self, proto: Any) -> Block:
         return Block(
@@ -121,6 +137,8 @@ class _Reader:
             key: (Constant(value),) for key, value in attributes.items()
         }
         for key, argument in proto.inputs.items():
+            if key in inputs:
+                raise _damaged(f"{proto.type} {name} has the argument {key} twice")
             inputs[key] = tuple(map(self.binding, argument.arguments))
         outputs = tuple(map(self.port, proto.outputs))
         blocks = tuple(map(self.block, proto.blocks))
@@ -143,7 +161,10 @@ class _Reader:
             return [self.value(item) for item in proto.immediateValue.list.values]
         if kind == "dictionaryType" and held == "dictionary":
             pairs = proto.immediateValue.dictionary.values
-            return {self.value(pair.key): self.value(pair.value) for pair in pairs}
+            keys = [self.value(pair.key) for pair in pairs]
+            if not all(isinstance(key, str) for key in keys):
+                raise _damaged("a dictionary has keys that are no strings")
+            return dict(zip(keys, (self.value(pair.value) for pair in pairs), strict=True))
         raise _damaged(f"a constant of kind {kind} holds {held or 'nothing'}")
 
     def tensor(self, proto: Any) -> Any:
@@ -156,17 +177,19 @@ class _Reader:
             return self._weights(blob.fileName, blob.offset, declared.dtype, shape)
         held = proto.immediateValue.tensor
         field_name = held.WhichOneof("value")
-        if field_name is None:
-            raise _damaged("a constant holds no value")
+        if field_name is None or field_name not in _HELD.get(declared.dtype, ()):
+            raise _damaged(f"a constant of {declared.dtype} holds {field_name or 'no value'}")
         values = getattr(held, field_name).values
-        if declared.dtype == "string":
-            texts = [v.decode() if isinstance(v, bytes) else v for v in values]
-            return texts[0] if shape == () and texts else texts
         try:
             if isinstance(values, bytes):
                 return decoded(np.frombuffer(bytearray(values), np.uint8), declared.dtype, shape)
+            if len(values) != math.prod(shape):
+                raise ValueError(f"{len(values)} values")
+            if declared.dtype == "string":
+                texts = [v.decode() if isinstance(v, bytes) else v for v in values]
+                return texts if shape else texts[0]
             return torch.tensor(list(values), dtype=STORAGE[declared.dtype]).reshape(shape)
-        except (ValueError, RuntimeError) as error:
+        except (ValueError, RuntimeError, TypeError, OverflowError) as error:
             raise _damaged(f"a constant does not hold {declared}") from error
 
 
@@ -190,6 +213,8 @@ def _tensor_type(proto: Any) -> TensorType:
     dtype = _dtype(proto.dataType)
     if any(d.unknown.variadic for d in proto.dimensions) or proto.rank < 0:
         return TensorType(dtype, None)
+    if proto.rank not in (0, len(proto.dimensions)):
+        raise _damaged(f"a value of rank {proto.rank} has {len(proto.dimensions)} sizes")
     sizes = (
         d.constant.size if d.WhichOneof("dimension") == "constant" else None
         for d in proto.dimensions
