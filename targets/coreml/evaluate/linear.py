@@ -42,8 +42,8 @@ def _linear(call: Call) -> torch.Tensor:
     _alike(call, x, weight)
     if weight.dim() != 2 or not x.dim() or x.shape[-1] != weight.shape[1]:
         raise call.damaged(f"x of {list(x.shape)} and weight of {list(weight.shape)}")
-    if x.dim() > 3:
-        call.refuse(f"x of rank {x.dim()}, where 1 to 3 is documented")
+    # Ranks of 1 to 3 are documented, but Apple's own converter writes higher ones, as from
+    # nn.Linear in Swin and ConvNeXt; "x * weight.T" leaves no choice of what they mean.
     found = _multiplied(call, x.reshape(-1, x.shape[-1]), weight.t(), x.dtype)
     found = found.reshape(*x.shape[:-1], weight.shape[0])
     if bias is None:

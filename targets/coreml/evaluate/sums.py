@@ -17,14 +17,22 @@ from collections.abc import Iterable
 
 import torch
 
-__all__ = ["BLOCK", "accumulated", "blocks", "mean", "product", "total"]
+__all__ = ["BLOCK", "MOST_BLOCKS", "accumulated", "blocks", "mean", "product", "total"]
 
 BLOCK = 512
-"""How many terms are summed in float32 before the sum is rounded to float16."""
+"""The fewest terms that are summed in float32 before their sum is rounded to float16."""
+
+MOST_BLOCKS = 8
+"""Into how many blocks a sum is cut at most; a longer sum has longer blocks."""
 
 
-def blocks(count: int, size: int = BLOCK) -> list[slice]:
-    """Slices that cut `count` terms into blocks of `size`, the last one shorter."""
+def blocks(count: int, terms: int = 1) -> list[slice]:
+    """Slices that cut `count` things, each of `terms` terms, into the blocks of one sum.
+
+    For a convolution the things are the input channels of a group, and each gives as many terms
+    as the kernel has taps.
+    """
+    size = max(1, BLOCK // terms, -(-count // MOST_BLOCKS))
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
