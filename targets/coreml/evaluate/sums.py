@@ -26,13 +26,13 @@ MOST_BLOCKS = 8
 """Into how many blocks a sum is cut at most; a longer sum has longer blocks."""
 
 
-def blocks(count: int, terms: int = 1) -> list[slice]:
-    """Slices that cut `count` things, each of `terms` terms, into the blocks of one sum.
+def blocks(count: int, size: int = BLOCK) -> list[slice]:
+    """Slices that cut `count` things into blocks of `size`, or larger ones if these are too many.
 
-    For a convolution the things are the input channels of a group, and each gives as many terms
-    as the kernel has taps.
+    For a convolution the things are the input channels of a group, and `size` is `BLOCK` divided
+    by the taps of the kernel, at least 1.
     """
-    size = max(1, BLOCK // terms, -(-count // MOST_BLOCKS))
+    size = max(size, -(-count // MOST_BLOCKS))
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 

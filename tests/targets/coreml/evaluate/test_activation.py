@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from isomorph.errors import InputFileError, UnverifiableError
 from numpy.typing import NDArray
+from torch.nn import functional
 
 X = np.array([[-90, -7.5, -3, -1, -0.25, -0.0, 0, 0.5, 1, 2.9, 3, 6.5, 40, 100]], np.float32)
 IMAGE = np.linspace(-3, 3, 2 * 3 * 2 * 2, dtype=np.float32).reshape(2, 3, 2, 2)
@@ -20,21 +20,21 @@ BY_CHANNEL = (3, 1, 1)
 
 Values = dict[str, Any]
 CASES: list[tuple[str, Values, Any]] = [
-    ("relu", {}, F.relu),
-    ("relu6", {}, F.relu6),
+    ("relu", {}, functional.relu),
+    ("relu6", {}, functional.relu6),
     ("sigmoid", {}, torch.sigmoid),
-    ("silu", {}, F.silu),
+    ("silu", {}, functional.silu),
     ("softplus", {}, lambda x: torch.logaddexp(x, torch.zeros_like(x))),
-    ("softsign", {}, F.softsign),
+    ("softsign", {}, functional.softsign),
     ("softmax", {}, lambda x: torch.softmax(x, -1)),
-    ("gelu", {}, F.gelu),
-    ("gelu", {"mode": "EXACT"}, F.gelu),
-    ("gelu", {"mode": "TANH_APPROXIMATION"}, lambda x: F.gelu(x, approximate="tanh")),
+    ("gelu", {}, functional.gelu),
+    ("gelu", {"mode": "EXACT"}, functional.gelu),
+    ("gelu", {"mode": "TANH_APPROXIMATION"}, lambda x: functional.gelu(x, approximate="tanh")),
     ("gelu", {"mode": "SIGMOID_APPROXIMATION"}, lambda x: x * torch.sigmoid(1.702 * x)),
-    ("elu", {"alpha": 0.75}, lambda x: F.elu(x, 0.75)),
-    ("elu", {"alpha": -1.5}, lambda x: F.elu(x, -1.5)),
-    ("leaky_relu", {"alpha": 0.125}, lambda x: F.leaky_relu(x, 0.125)),
-    ("leaky_relu", {"alpha": -2.0}, lambda x: F.leaky_relu(x, -2.0)),
+    ("elu", {"alpha": 0.75}, lambda x: functional.elu(x, 0.75)),
+    ("elu", {"alpha": -1.5}, lambda x: functional.elu(x, -1.5)),
+    ("leaky_relu", {"alpha": 0.125}, lambda x: functional.leaky_relu(x, 0.125)),
+    ("leaky_relu", {"alpha": -2.0}, lambda x: functional.leaky_relu(x, -2.0)),
     ("thresholded_relu", {"alpha": 0.5}, lambda x: torch.where(x >= 0.5, x, 0.0)),
     ("thresholded_relu", {"alpha": -1.0}, lambda x: torch.where(x >= -1, x, 0.0)),
     ("linear_activation", {"alpha": 2.5, "beta": -0.5}, lambda x: 2.5 * x - 0.5),
@@ -113,7 +113,9 @@ def test_prelu_takes_rank_3_to_5(evaluated: Any, rank: int) -> None:
     x = IMAGE.reshape((2, 3, 4) if rank == 3 else (2, 3, 2, 1, 2))
     alpha = np.full(3, 0.25, np.float32)
 
-    near(evaluated("prelu", {"x": x}, alpha=alpha), F.leaky_relu(torch.from_numpy(x), 0.25))
+    near(
+        evaluated("prelu", {"x": x}, alpha=alpha), functional.leaky_relu(torch.from_numpy(x), 0.25)
+    )
 
 
 def test_prelu_of_other_ranks_or_lengths_is_damaged(direct: Any) -> None:
