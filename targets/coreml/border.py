@@ -22,17 +22,43 @@ def border_program(program: ExportedProgram, graph: Graph) -> list[int]:
     """Change a flat program in place such that Core ML has arrays for all that goes in and out.
 
     Narrow integers come in as int32 and are cast; computed booleans and integers go out as
-    int32, scalars as one element. The program returns each computed value once.
+    int32, scalars as one element. The program returns each computed value once. Whole numbers
+    beyond int32 that meet floats become floats, since coremltools would wrap them around.
 
     Returns:
         For each of `graph.outputs` its place among what the program returns; an output that is
         input i has the place `-1 - i`.
     """
+    _widen_numbers(program)
     places = _return_once(program)
     _give_arrays(program)
     _take_arrays(program, graph)
     program.graph_module.recompile()
     return places
+
+
+def _widen_numbers(program: ExportedProgram) -> None:
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        tensors = [
+            value
+            for item in (node, *node.all_input_nodes)
+            if (value := tensor_value(item)) is not None
+        ]
+        if schema is None or not any(value.dtype.is_floating_point for value in tensors):
+            continue
+        # mul.Tensor takes a number as well, and captured programs hold it as one.
+        scalars = {e.name for e in schema.arguments if str(e.type) in ("number", "Tensor")}
+        for place, entry in enumerate(schema.arguments[: len(node.args)]):
+            if entry.name in scalars and _is_wide(node.args[place]):
+                node.update_arg(place, float(node.args[place]))
+        for name in scalars & set(node.kwargs):
+            if _is_wide(node.kwargs[name]):
+                node.update_kwarg(name, float(node.kwargs[name]))
+
+
+def _is_wide(item: Any) -> bool:
+    return isinstance(item, int) and not -(2**31) <= item < 2**31
 
 
 def _inputs(program: ExportedProgram) -> list[Node]:
@@ -60,11 +86,21 @@ def _return_once(program: ExportedProgram) -> list[int]:
             kept.append(node)
             specs.append(spec)
         places.append(kept.index(node))
-    if not kept:  # a program must return something
-        kept, specs = list(nodes[:1]), program.graph_signature.output_specs[:1]
+    if not kept:  # a program must compute something
+        kept, specs = [_nothing(output, nodes[0])], program.graph_signature.output_specs[:1]
     output.args = (tuple(kept),)
     program.graph_signature.output_specs = specs
     return places
+
+
+def _nothing(output: Node, like: Node) -> Node:
+    import torch
+
+    value: torch.Tensor = like.meta["val"]
+    with output.graph.inserting_before(output):
+        node = output.graph.call_function(torch.ops.aten.full.default, ([1], 0.0))
+    node.meta = {"val": value.new_empty([1], dtype=torch.float32)}
+    return node
 
 
 def _give_arrays(program: ExportedProgram) -> None:
@@ -102,17 +138,12 @@ def _take_arrays(program: ExportedProgram, graph: Graph) -> None:
     for node, spec in zip(_inputs(program), graph.inputs, strict=True):
         value: torch.Tensor = node.meta["val"]
         dtype = torch.int32 if spec.dtype in _NARROW else value.dtype
-        sizes = [
-            _symbol(program, value, axis, size, dims)
-            for axis, size in enumerate(spec.shape)
-        ]
+        sizes = [_symbol(program, value, axis, size, dims) for axis, size in enumerate(spec.shape)]
         node.meta["val"] = value.new_empty(sizes, dtype=dtype)
         if dtype != value.dtype:
             users = list(node.users)
             with program.graph.inserting_after(_inputs(program)[-1]):
-                cast = _called(
-                    node, torch.ops.aten._to_copy.default, value, dtype=value.dtype
-                )
+                cast = _called(node, torch.ops.aten._to_copy.default, value, dtype=value.dtype)
             for user in users:
                 user.replace_input_with(node, cast)
 

@@ -97,9 +97,7 @@ def _dims(inputs: Sequence[TensorSpec]) -> list[Dim]:
 def _combinations(dims: Sequence[Dim]) -> list[dict[str, int]]:
     """Every choice of sizes."""
     names = [dim.name for dim in dims]
-    return [
-        dict(zip(names, row, strict=True)) for row in itertools.product(*map(_sizes, dims))
-    ]
+    return [dict(zip(names, row, strict=True)) for row in itertools.product(*map(_sizes, dims))]
 
 
 def _sizes(dim: Dim) -> range:

@@ -8,8 +8,16 @@ from typing import Literal
 __all__ = ["TARGETS", "CoreMlOptions", "Deployment"]
 
 Deployment = Literal[
-    *("iOS15", "iOS16", "iOS17", "iOS18", "iOS26"),
-    *("macOS12", "macOS13", "macOS14", "macOS15", "macOS26"),
+    "iOS15",
+    "iOS16",
+    "iOS17",
+    "iOS18",
+    "iOS26",
+    "macOS12",
+    "macOS13",
+    "macOS14",
+    "macOS15",
+    "macOS26",
 ]
 
 TARGETS: dict[str, int] = {
