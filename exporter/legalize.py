@@ -9,7 +9,7 @@ then falls back to a retrace, or reports the operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import Graph, Node
@@ -22,7 +22,7 @@ from .rules import ALWAYS, CHECKS, RULES, Rule
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["Supported", "drop_checks", "is_mutating", "legalize"]
+__all__ = ["Supported", "drop_checks", "is_mutating", "legalize", "rewrite"]
 
 Supported = Callable[[Node], bool]
 """Whether the target can take a node as it is."""
@@ -63,6 +63,31 @@ def legalize(
     return functional
 
 
+def rewrite(
+    program: ExportedProgram,
+    nodes: Iterable[Node],
+    supported: Supported,
+    rules: Mapping[Any, Rule] = RULES,
+    fallback: Rule | None = None,
+) -> list[Node]:
+    """Rewrite these nodes of a legalised program in place, whether they are supported or not.
+
+    Returns:
+        Those that neither a rule nor `fallback` rewrites; they stay as they are.
+    """
+    graph = program.graph_module.graph
+    editor = Editor(graph)
+    denied = set(nodes)
+    kept = [
+        node
+        for node in list(denied)
+        if not _rewrite(editor, node, lambda n: n not in denied and supported(n), rules, fallback)
+    ]
+    graph.eliminate_dead_code()
+    program.graph_module.recompile()
+    return kept
+
+
 def drop_checks(program: ExportedProgram) -> None:
     """Erase assertions on values and sizes in place, and what was computed for them alone.
 
@@ -91,11 +116,12 @@ def _rewrite(
     rules: Mapping[Any, Rule],
     fallback: Rule | None,
     depth: int = 0,
-) -> None:
+) -> bool:
+    """Whether `node` was rewritten."""
     target: Any = node.target
     if target in CHECKS:
         node.graph.erase_node(node)
-        return
+        return True
     value = None
     rule = ALWAYS.get(target)
     if rule is not None:
@@ -106,8 +132,9 @@ def _rewrite(
         if value is None and fallback is not None:
             value = fallback(editor, node)
     if value is None:
-        return
+        return False
     made = editor.replace(node, value)
     if fallback is not None and depth < _DEPTH:
         for new in made:
             _rewrite(editor, new, supported, rules, fallback, depth + 1)
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from ...exporter.graph import Graph
 from ..int32 import beyond_int32
 from ..packages import found_versions
 from ..unsupported import cannot_express, unsupported
+from .attempts import converted
 from .border import border_program
 from .failures import conversion_errors
 from .features import Feature, features, require_features
@@ -60,16 +62,21 @@ def _convert(
     program: ExportedProgram, inputs: list[Any], options: CoreMlOptions, path: Path
 ) -> None:
     ct = coremltools()
-    ct.convert(
-        program,
-        inputs=inputs,
-        convert_to="mlprogram",
-        minimum_deployment_target=getattr(ct.target, options.deployment_target),
-        # What is float16 in the graph stays so; FLOAT16 would narrow the rest as well.
-        compute_precision=ct.precision.FLOAT32,
-        package_dir=str(path),
-        skip_model_load=True,
-    )
+
+    def convert() -> None:
+        shutil.rmtree(path, ignore_errors=True)  # left by an attempt that failed late
+        ct.convert(
+            program,
+            inputs=inputs,
+            convert_to="mlprogram",
+            minimum_deployment_target=getattr(ct.target, options.deployment_target),
+            # What is float16 in the graph stays so; FLOAT16 would narrow the rest as well.
+            compute_precision=ct.precision.FLOAT32,
+            package_dir=str(path),
+            skip_model_load=True,
+        )
+
+    converted(program, convert)
 
 
 def _mark_functional(program: ExportedProgram) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["conversion_errors"]
+__all__ = ["conversion_errors", "failing_node"]
 
 
 @contextlib.contextmanager
@@ -28,9 +28,8 @@ def conversion_errors(program: ExportedProgram | None = None) -> Iterator[None]:
     except (IsomorphError, OSError):
         raise
     except Exception as error:
-        cause = innermost(error)
-        reason = first_line(cause)
-        node = _at(program, cause) if program is not None else None
+        reason = first_line(innermost(error))
+        node = failing_node(program, error) if program is not None else None
         if node is not None:
             raise cannot_express("Core ML", [unsupported(node, reason)]) from error
         raise ConversionError(
@@ -39,8 +38,9 @@ def conversion_errors(program: ExportedProgram | None = None) -> Iterator[None]:
         ) from error
 
 
-def _at(program: ExportedProgram, error: BaseException) -> Node | None:
-    """The node that was being translated, or that the message names."""
+def failing_node(program: ExportedProgram, error: BaseException) -> Node | None:
+    """The node that was being translated when coremltools raised, or that the message names."""
+    error = innermost(error)
     nodes: dict[str, Node] = {
         node.name: node for node in program.graph.nodes if node.op == "call_function"
     }

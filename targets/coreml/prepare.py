@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from torch.utils._pytree import tree_leaves
 
 from ...exporter.decompositions import decompose
 from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
-from ...exporter.legalize import legalize
+from ...exporter.legalize import legalize, rewrite
 from ..base import Unsupported
 from .faults import fault
 from .registry import takes, untranslated
@@ -17,15 +20,41 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["find_unsupported", "prepared"]
+__all__ = ["find_unsupported", "prepared", "rewritten"]
 
 
 def prepared(graph: Graph) -> ExportedProgram:
     """A flat copy of the graph's program, legalised for coremltools."""
     program = flat_program(graph)
     legalize(program, _supported, RULES, decompose)
+    _rename_what_reads_like_a_mode(program)
     refresh_outputs(program)
     return program
+
+
+def rewritten(program: ExportedProgram, nodes: Iterable[Node]) -> list[Node]:
+    """Rewrite in place operators that coremltools turned out not to take; returns what is left."""
+    kept = rewrite(program, nodes, _supported, RULES, decompose)
+    _rename_what_reads_like_a_mode(program)
+    return kept
+
+
+def _rename_what_reads_like_a_mode(program: ExportedProgram) -> None:
+    """Give nodes other names than the string arguments of operators.
+
+    coremltools 9.0 looks a string up among the values by name: after a node called `tanh`,
+    `gelu(x, approximate="tanh")` is written as the exact GELU.
+    """
+    graph = program.graph_module.graph
+    texts = {
+        leaf
+        for node in graph.nodes
+        for leaf in tree_leaves((node.args, node.kwargs))
+        if isinstance(leaf, str)
+    }
+    for node in graph.nodes:
+        if node.op == "call_function" and node.name in texts:
+            node.name = f"{node.name}_value"  # fx keeps it unique
 
 
 def find_unsupported(program: ExportedProgram) -> list[Unsupported]:
