@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 __all__ = ["beyond_int32", "require_int32"]
 
 
-def beyond_int32(program: ExportedProgram, runtime: str) -> list[tuple[Node, str]]:
-    """Nodes that read a whole number which int32, in which `runtime` computes, lacks."""
+def beyond_int32(
+    program: ExportedProgram, runtime: str, *, outputs: bool = False
+) -> list[tuple[Node, str]]:
+    """Nodes that read a whole number which int32, in which `runtime` computes, lacks.
+
+    `outputs`: also constants that the program returns as they are.
+    """
     import torch
 
     from ..exporter.nodes import tensor_value
 
     aten = torch.ops.aten
     sentinels = (aten.slice.Tensor, aten.slice_scatter.default)  # "to the end" is 2^63 - 1
+    read = ("call_function", "output") if outputs else ("call_function",)
     held = {
         spec.arg.name: (spec.target, {**program.state_dict, **program.constants}.get(spec.target))
         for spec in program.graph_signature.input_specs
@@ -31,7 +37,7 @@ def beyond_int32(program: ExportedProgram, runtime: str) -> list[tuple[Node, str
     }
     found = []
     for node in program.graph.nodes:
-        if node.op not in ("call_function", "output") or node.target in sentinels:
+        if node.op not in read or node.target in sentinels:
             continue
         leaves = torch.utils._pytree.tree_leaves((node.args, node.kwargs))
         values = [v for item in (node, *leaves) if (v := tensor_value(item)) is not None]

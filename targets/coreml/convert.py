@@ -44,7 +44,7 @@ def to_package(graph: Graph, options: CoreMlOptions, path: Path) -> tuple[str, .
         program = prepared(graph)
         if missing := find_unsupported(program):
             raise cannot_express("Core ML", missing)
-        if beyond := beyond_int32(program, "Core ML"):
+        if beyond := beyond_int32(program, "Core ML", outputs=True):
             raise cannot_express("Core ML", [unsupported(node, why) for node, why in beyond])
         inputs, outputs = features(graph.inputs, graph.outputs)
         places = border_program(program, graph)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["beyond_int32", "fault", "repaired"]
+__all__ = ["fault", "repaired"]
 
 aten = torch.ops.aten
 
@@ -136,41 +136,6 @@ def _padded_mean(node: Node) -> str:
     if argument(node, "mode") == 1 and argument(node, "padding_idx") not in (None, -1):
         return "the frontend's mean counts the entries of padding_idx; divide a sum by the count"
     return ""
-
-
-_SENTINELS = (aten.slice.Tensor, aten.slice_scatter.default)  # "to the end" is 2^63 - 1
-
-
-def beyond_int32(program: ExportedProgram) -> list[tuple[Node, str]]:
-    """Nodes that read a whole number which int32, in which the CPU plug-in computes, lacks."""
-    held = {
-        spec.arg.name: (spec.target, {**program.state_dict, **program.constants}.get(spec.target))
-        for spec in program.graph_signature.input_specs
-        if spec.target is not None
-    }
-    found = []
-    for node in program.graph.nodes:
-        if node.op != "call_function" or node.target in _SENTINELS:
-            continue
-        leaves = torch.utils._pytree.tree_leaves((node.args, node.kwargs))
-        values = [v for item in (node, *leaves) if (v := tensor_value(item)) is not None]
-        if any(value.dtype.is_floating_point or value.dtype.is_complex for value in values):
-            continue  # computed as a float
-        for item in leaves:
-            if isinstance(item, int) and not -(2**31) <= item < 2**31:
-                found.append((node, f"{item} is beyond int32, in which OpenVINO computes int64"))
-            name, tensor = held.get(getattr(item, "name", ""), ("", None))
-            if tensor is not None and tensor.dtype == torch.int64 and tensor.numel():
-                low, high = (int(v) for v in torch.aminmax(tensor))
-                if low < -(2**31) or high >= 2**31:
-                    found.append(
-                        (
-                            node,
-                            f"{name} holds {high if high >= 2**31 else low}, beyond int32, in "
-                            "which OpenVINO computes int64",
-                        )
-                    )
-    return found
 
 
 def _as_tensor(editor: Editor, node: Node, item: Any, dtype: torch.dtype) -> Any:

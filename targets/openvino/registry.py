@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..base import Unsupported
+from ..int32 import beyond_int32
 from ..unsupported import unsupported
-from .faults import beyond_int32, fault
+from .faults import fault
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -29,7 +30,7 @@ def untranslated(program: ExportedProgram) -> list[Unsupported]:
     """Operators of a decomposed program that have no translation, or a wrong one."""
     nodes = list(_calls(program))
     missing = _without_rule({node.target for node in nodes})
-    found = [unsupported(node, reason) for node, reason in beyond_int32(program)]
+    found = [unsupported(node, reason) for node, reason in beyond_int32(program, "OpenVINO")]
     for node in nodes:
         reason = fault(node)
         if reason or str(node.target) in missing:

@@ -19,6 +19,7 @@ from ..base import Evidence, Signature
 from ..bfloat16 import from_bits, to_bits
 from ..closing import Closing
 from ..feed import checked_feed
+from ..int32 import require_int32
 from .border import OPENVINO_TYPES
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class OpenVinoSession(Closing):
         if self._compiled is None:
             raise UsageError(f"the session on {self.path.name} is closed")
         feed = checked_feed(inputs, self.inputs)
-        _require_int32(feed)
+        require_int32(feed, "OpenVINO")
         try:
             # Shared memory (the default) may be written to, or returned as an output.
             given = [_tensor(s, array) for s, array in zip(self.inputs, feed.values(), strict=True)]
@@ -130,18 +131,6 @@ def _tensor(spec: TensorSpec, array: NDArray[Any]) -> Any:
 def _array(spec: TensorSpec, found: NDArray[Any]) -> NDArray[Any]:
     """A copy; bfloat16, whose bits OpenVINO's Python API calls float16, as float32."""
     return from_bits(found.view("uint16")) if spec.dtype == "bfloat16" else found.copy()
-
-
-def _require_int32(feed: Mapping[str, NDArray[Any]]) -> None:
-    """OpenVINO's plug-ins compute int64 in int32, and wrap around without a word."""
-    for name, array in feed.items():
-        if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and array.size:
-            for value in (int(array.min()), int(array.max())):
-                if not -(2**31) <= value < 2**31:
-                    raise UsageError(
-                        f"input {name} holds {value}, and OpenVINO computes int64 in int32",
-                        hint="give values between -2^31 and 2^31 - 1",
-                    )
 
 
 def _read(path: Path) -> Any:
