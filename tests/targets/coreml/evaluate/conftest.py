@@ -75,7 +75,7 @@ def inferred() -> Inferred:
         with _function({}, opset):
             # Copies, because some of its functions write into what they are given.
             result = _built(kind, deepcopy({**inputs, **constants}))
-        values = tuple(_array(var) for var in (result if isinstance(result, tuple) else (result,)))
+        values = tuple(_array(var) for var in (result if isinstance(result, tuple | list) else (result,)))
         return values[0] if len(values) == 1 else values
 
     return infer
@@ -172,7 +172,7 @@ def _write(
             for key, pairs in grouped.items()
         }
         result = _built(kind, {**given, **constants})
-        function.set_outputs(list(result) if isinstance(result, tuple) else [result])
+        function.set_outputs(list(result) if isinstance(result, tuple | list) else [result])
     program = Program()
     program.add_function("main", function)
     weights = path / "Data" / "com.apple.CoreML" / "weights"
