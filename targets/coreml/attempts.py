@@ -1,7 +1,7 @@
 """Converts with coremltools, and rewrites the operators that its translations fail on.
 
-Whether a translation takes the arguments of a node shows only when it is tried. What it refuses, or
-leaves an argument of unread, is decomposed on the target's copy of the graph, and it is tried again.
+Whether a translation takes the arguments of a node shows only when it is tried. What it refuses,
+or leaves an argument of unread, is decomposed on the copy of the graph, and it is tried again.
 """
 
 from __future__ import annotations

@@ -1,0 +1,87 @@
+"""What coremltools leaves out or fails on is rewritten, and the package computes what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import isomorph
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - the field's name for it
+from isomorph.errors import ConversionError
+from isomorph.targets.base import Signature
+from isomorph.targets.coreml import attempts
+from isomorph.targets.coreml.target import CoreMlOptions, CoreMlTarget
+from torch import Tensor, nn
+
+
+class Calls(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+def computed(function: Callable[[Tensor], Tensor], x: Tensor, folder: Path) -> Tensor:
+    """What the written package gives for `x`."""
+    target = CoreMlTarget()
+    graph = isomorph.trace(Calls(function), args=(x,))
+    artifact = target.convert(graph, CoreMlOptions(), folder, "model")
+    with target.open(
+        artifact.path, signature=Signature(artifact.inputs, artifact.outputs)
+    ) as session:
+        return torch.from_numpy(session.run({"x": x.numpy()})["output_0"])
+
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+
+LEFT_OUT: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_tanh": lambda x: F.gelu(x * 3, approximate="tanh"),
+    "after_a_node_called_tanh": lambda x: F.gelu(torch.tanh(x) + x, approximate="tanh"),
+    "after_a_node_called_floor": lambda x: torch.div(
+        torch.floor(x) + x, 0.3, rounding_mode="floor"
+    ),
+    "after_a_node_called_trunc": lambda x: torch.div(
+        torch.trunc(x) + x, 0.3, rounding_mode="trunc"
+    ),
+    "summed_in_another_dtype": lambda x: torch.sum(x > 0, 0, dtype=torch.float32) / 3,
+    "alpha": lambda x: torch.add(x, x.sin(), alpha=3) - torch.sub(x, x.cos(), alpha=0.5),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_keyword_arguments_are_honoured(name: str, tmp_path: Path) -> None:
+    function = LEFT_OUT[name]
+    torch.testing.assert_close(computed(function, X, tmp_path), function(X))
+
+
+def test_what_a_translation_fails_on_is_decomposed(tmp_path: Path) -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.logcumsumexp(x, 0) + torch.special.entr(x.abs()).sum()
+
+    torch.testing.assert_close(computed(function, X, tmp_path), function(X))
+
+
+def test_what_cannot_be_rewritten_is_named_with_the_argument_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "rewritten", lambda _program, nodes: list(nodes))
+    with pytest.raises(ConversionError, match="coremltools leaves approximate out") as caught:
+        computed(LEFT_OUT["gelu_tanh"], X, tmp_path)
+    assert "aten::gelu" in caught.value.message
+    assert "test_attempts.py" in caught.value.message
+
+
+def test_coremltools_is_itself_again_afterwards(tmp_path: Path) -> None:
+    from coremltools.converters.mil.frontend.torch import converter
+    from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode
+
+    before = converter.convert_nodes, InternalTorchIRNode.__dict__["from_exir_node"]
+    computed(LEFT_OUT["gelu_tanh"], X, tmp_path)
+    assert (converter.convert_nodes, InternalTorchIRNode.__dict__["from_exir_node"]) == before
