@@ -103,7 +103,7 @@ def _einsum(call: Call) -> torch.Tensor:
 
 def _numbered(equation: str) -> tuple[list[int], ...]:
     """`chw,whr->chr` as ([0, 1, 2], [2, 1, 3], [0, 1, 3]); () if it has no such form."""
-    terms, arrow, result = equation.replace(" ", "").partition("->")
+    terms, arrow, result = equation.partition("->")
     parts = [*terms.split(","), result]
     letters = dict.fromkeys("".join(parts))
     if not arrow or len(parts) != 3 or not set(letters) <= set(string.ascii_letters):

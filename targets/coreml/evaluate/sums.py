@@ -4,10 +4,18 @@ Apple does not document how Core ML keeps the sum of a float16 product: it may b
 once at the end, or float16, rounded on the way; a package must be right under both. So each sum
 here takes `accumulate`, and values of float32 ignore it.
 
-With float16, the terms of a block are summed in float32, as a vector unit does before it stores,
-and the sums of blocks are added one after another, each addition rounded to float16. This is a
-model of a float16 accumulator, not a copy of Apple's: real ones round after other numbers of
-terms. See `BLOCK` for how its size was chosen.
+With float16, the terms of a block are summed in float32, as within a tile of a matrix unit, and
+the sums of blocks are added one after another, each addition rounded to float16. This stands for
+hardware that keeps partial sums in float16 between a few tiles: it loses what such sums lose, and
+overflows where they do. It is not a copy of Apple's hardware, nor the worst case, an accumulator
+that is rounded after every term: no network of long sums would come through that.
+
+Measured: the error of whole networks in float16 against float64, divided by that of the same
+network with every sum rounded once; RMS, two kinds of input, random weights (a half-precision
+artifact may reach 2). Blocks of 512 terms, at most 4: ResNet-18 1.2, ResNet-50 1.6, VGG-11 (25088
+terms) 2.0; shorter sums are cut alike with or without a limit: ViT-S 1.2, MobileNetV2 1.4,
+ConvNeXt 1.0. Without a limit to the blocks, VGG-11 reaches 2.9; blocks of 64 without one give
+ResNet-50 2.8, MobileNetV2 2.3, VGG-11 7.
 """
 
 from __future__ import annotations
@@ -22,7 +30,7 @@ __all__ = ["BLOCK", "MOST_BLOCKS", "accumulated", "blocks", "mean", "product", "
 BLOCK = 512
 """The fewest terms that are summed in float32 before their sum is rounded to float16."""
 
-MOST_BLOCKS = 8
+MOST_BLOCKS = 4
 """Into how many blocks a sum is cut at most; a longer sum has longer blocks."""
 
 
