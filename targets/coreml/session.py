@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ...errors import InputFileError, UsageError
+from ...errors import ConversionError, InputFileError, UsageError
 from ..base import Evidence, Signature
 from ..closing import Closing
 from ..feed import checked_feed
@@ -131,9 +131,22 @@ def _as_array(array: NDArray[Any], feature: Feature) -> NDArray[Any]:
 
 
 def _as_tensor(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
-    """The model's dtype and rank; a shape that does not fit is left for the caller to see."""
+    """The model's dtype and rank; a shape that does not fit is left for the caller to see.
+
+    Raises:
+        ConversionError: an integer is beyond the model's dtype, in which Core ML does not compute.
+    """
     if not spec.shape and array.shape == (1,):
         array = array.reshape(())
+    if array.size and spec.dtype in ("int8", "int16", "uint8"):
+        bounds = np.iinfo(spec.dtype)
+        for value in (int(array.min()), int(array.max())):
+            if not bounds.min <= value <= bounds.max:
+                raise ConversionError(
+                    f"output {spec.name} comes to {value}, beyond {spec.dtype}: Core ML computes "
+                    "it in int32",
+                    hint="cast to int32 in the model before the arithmetic",
+                )
     return np.array(array, dtype=spec.dtype)
 
 

@@ -130,7 +130,9 @@ def _cast(call: Call) -> torch.Tensor:
     if wanted not in _RANGES or x.dtype == torch.bool:
         return x.to(dtype)
     whole = x
-    if x.is_floating_point():
+    if not x.is_floating_point():
+        whole = x.long()  # an int8 tensor compared with a bound of int32 would wrap the bound
+    else:
         if not bool(torch.isfinite(x).all()):
             call.refuse(f"NaN or infinity as {wanted}")
         # Every documented float fits float64, and so does every bound below.
