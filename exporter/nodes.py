@@ -46,7 +46,7 @@ class Editor:
         with self._graph.inserting_before(origin):
             node = self._graph.call_function(target, args, kwargs)
         node.meta = {key: item for key, item in origin.meta.items() if key != "val"}
-        node.meta["val"] = _evaluate(node) if value is None else value
+        node.meta["val"] = _evaluate(node, origin) if value is None else value
         self._made[node] = None
         return node
 
@@ -74,15 +74,21 @@ class Editor:
         return [new for new in made if new.users]
 
 
-def _evaluate(node: Node) -> Any:
-    """The node's value on fake tensors."""
+def _evaluate(node: Node, origin: Node) -> Any:
+    """The node's value on fake tensors: those of its arguments, or else of `origin`."""
     from torch._dispatch.python import enable_python_dispatcher
     from torch._guards import detect_fake_mode
 
     args, kwargs = pytree.tree_map_only(
         Node, lambda source: source.meta["val"], (node.args, node.kwargs)
     )
-    mode = detect_fake_mode(pytree.tree_leaves((args, kwargs)))
+    known = (
+        (args, kwargs),
+        (origin.meta.get("val"), [n.meta.get("val") for n in origin.all_input_nodes]),
+    )
+    mode = next(
+        (m for values in known if (m := detect_fake_mode(pytree.tree_leaves(values)))), None
+    )
     if mode is None:
         mode = torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
     target: Any = node.target

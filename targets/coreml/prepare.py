@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from torch.utils._pytree import tree_leaves
 
-from ...exporter.decompositions import decompose
 from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
 from ...exporter.legalize import legalize, rewrite
 from ..base import Unsupported
 from .faults import fault
 from .registry import takes, untranslated
-from .rules import RULES
+from .rules import RULES, otherwise
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -26,7 +25,7 @@ __all__ = ["find_unsupported", "prepared", "rewritten"]
 def prepared(graph: Graph) -> ExportedProgram:
     """A flat copy of the graph's program, legalised for coremltools."""
     program = flat_program(graph)
-    legalize(program, _supported, RULES, decompose)
+    legalize(program, _supported, RULES, otherwise)
     _rename_what_reads_like_a_mode(program)
     refresh_outputs(program)
     return program
@@ -34,7 +33,7 @@ def prepared(graph: Graph) -> ExportedProgram:
 
 def rewritten(program: ExportedProgram, nodes: Iterable[Node]) -> list[Node]:
     """Rewrite in place operators that coremltools turned out not to take; returns what is left."""
-    kept = rewrite(program, nodes, _supported, RULES, decompose)
+    kept = rewrite(program, nodes, _supported, RULES, otherwise)
     _rename_what_reads_like_a_mode(program)
     return kept
 

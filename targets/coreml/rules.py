@@ -1,4 +1,4 @@
-"""How operators that coremltools lacks are written in ones that it has."""
+"""How operators that coremltools lacks, or takes wrongly, are written in ones that it takes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from ...exporter.decompositions import decompose
 from ...exporter.nodes import Editor
 from ...exporter.rules import RULES as _SHARED
+from ...exporter.rules import Rule
+from .creation import CREATION_RULES
+from .ranks import with_an_axis
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "otherwise"]
 
 aten = torch.ops.aten
 
 
-def _scalar_tensor(editor: Editor, node: Node) -> Any:
-    value = node.meta["val"]
-    return editor.call(node, aten.full.default, [], node.args[0], dtype=value.dtype, value=value)
+def otherwise(editor: Editor, node: Node) -> Any:
+    """What is tried where no rule helps."""
+    if (value := with_an_axis(editor, node)) is not None:
+        return value
+    return decompose(editor, node)
 
 
 def _trunc(editor: Editor, node: Node) -> Any:
@@ -28,8 +34,8 @@ def _trunc(editor: Editor, node: Node) -> Any:
     return editor.call(node, aten.where.self, negative, ceil, floor, value=value)
 
 
-RULES = {
+RULES: dict[Any, Rule] = {
     **_SHARED,
-    aten.scalar_tensor.default: _scalar_tensor,
+    **CREATION_RULES,
     aten.trunc.default: _trunc,
 }
