@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import IsomorphError, MissingRequirementError, UsageError
+from ..manifest import manifest_path
 from ..targets import registry
 from ..targets.contract import told_of
 from ..targets.options import build_options
@@ -99,7 +100,7 @@ def protect(plans: Sequence[Plan], given: Sequence[Any]) -> None:
                     raise UsageError(
                         f"the output would overwrite {source}", hint="choose another -o"
                     )
-            if path.exists() and not path.is_file():
+            if path.exists() and not path.is_file() and not _is_artifact(path):
                 raise UsageError(
                     f"{path}, which would be written, is no regular file",
                     hint="choose another -o",
@@ -153,7 +154,7 @@ def _destination(source: Any, target: Target, output: str | Path | None, several
         beside = Path(source).parent
     else:
         stem, beside = type(source).__name__.lower(), Path()
-    if several and output is not None and Path(output).suffix and not Path(output).is_dir():
+    if several and output is not None and Path(output).suffix and not _is_folder(output):
         suffix = next((s for s in _suffixes() if str(output).endswith(s)), None)
         if suffix is not None:
             raise UsageError(
@@ -162,7 +163,7 @@ def _destination(source: Any, target: Target, output: str | Path | None, several
             )
     if output is None:
         path = beside / f"{stem}{target.suffix}"
-    elif several or Path(output).is_dir() or str(output).endswith(("/", "\\")):
+    elif several or _is_folder(output) or str(output).endswith(("/", "\\")):
         path = Path(output) / f"{stem}{target.suffix}"
     else:
         path = Path(output)
@@ -173,6 +174,17 @@ def _destination(source: Any, target: Target, output: str | Path | None, several
                 hint=f"write -o {path.with_suffix(target.suffix)}",
             )
     return path
+
+
+def _is_folder(output: str | Path) -> bool:
+    """A directory that files go into."""
+    return Path(output).is_dir() and not _is_artifact(Path(output))
+
+
+def _is_artifact(path: Path) -> bool:
+    """An artifact that is a directory itself (.mlpackage), Isomorph's or another tool's."""
+    written = manifest_path(path).is_file() or (path / "Manifest.json").is_file()
+    return path.is_dir() and written and path.name.endswith(tuple(_suffixes()))
 
 
 def _suffixes() -> list[str]:

@@ -19,7 +19,7 @@ from .flexible import require_expressible, tensor_types
 from .options import CoreMlOptions
 from .prepare import find_unsupported, prepared
 from .quiet import coremltools, hushed
-from .storage import read_spec, write_spec
+from .storage import read_spec, temporary_files_beside, write_spec, writing_errors
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -65,16 +65,17 @@ def _convert(
 
     def convert() -> None:
         shutil.rmtree(path, ignore_errors=True)  # left by an attempt that failed late
-        ct.convert(
-            program,
-            inputs=inputs,
-            convert_to="mlprogram",
-            minimum_deployment_target=getattr(ct.target, options.deployment_target),
-            # What is float16 in the graph stays so; FLOAT16 would narrow the rest as well.
-            compute_precision=ct.precision.FLOAT32,
-            package_dir=str(path),
-            skip_model_load=True,
-        )
+        with temporary_files_beside(path), writing_errors(path):
+            ct.convert(
+                program,
+                inputs=inputs,
+                convert_to="mlprogram",
+                minimum_deployment_target=getattr(ct.target, options.deployment_target),
+                # What is float16 in the graph stays so; FLOAT16 would narrow the rest as well.
+                compute_precision=ct.precision.FLOAT32,
+                package_dir=str(path),
+                skip_model_load=True,
+            )
 
     converted(program, convert)
 

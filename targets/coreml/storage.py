@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import tempfile
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MODEL", "read_spec", "write_spec"]
+from ..probing import demand_writable
+
+__all__ = ["MODEL", "read_spec", "temporary_files_beside", "write_spec", "writing_errors"]
 
 MODEL = Path("Data", "com.apple.CoreML", "model.mlmodel")
 """Where the specification lies in a package that coremltools wrote."""
+
+
+@contextlib.contextmanager
+def temporary_files_beside(package: Path) -> Iterator[None]:
+    """While active, temporary files are made beside `package`, and go at the end.
+
+    coremltools writes all weights to one first. It belongs on the disk that was chosen, which
+    has room for them, and must not stay when a conversion fails.
+    """
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix=".coremltools-", dir=package.parent) as folder:
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
+
+
+@contextlib.contextmanager
+def writing_errors(package: Path) -> Iterator[None]:
+    """Tell a full or read-only disk, which coremltools' native parts call a RuntimeError.
+
+    Raises:
+        OSError: the folder cannot be written or is full.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        demand_writable(package)
+        if "[MIL FileWriter]" in str(error):  # there was room for the probe, but not for this
+            raise OSError(errno.ENOSPC, "coremltools could not write the weights") from error
+        raise
 
 
 def read_spec(package: Path) -> Any:

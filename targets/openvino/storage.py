@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
+
+from ...errors import first_line
+from ..probing import demand_writable
 
 if TYPE_CHECKING:
     import openvino
@@ -30,7 +31,9 @@ def save(model: openvino.Model, path: Path) -> tuple[Path, Path]:
     try:
         openvino.save_model(model, str(path), compress_to_fp16=False)
     except RuntimeError as error:
-        _raise_as_os_error(path, error)
+        # A full or read-only disk is a RuntimeError as well; find out which it was.
+        demand_writable(path)
+        raise OSError(f"OpenVINO could not write {path.name}: {first_line(error)}") from error
     tree = ElementTree.parse(path)
     _clean(tree.getroot())
     ElementTree.indent(tree, " ")
@@ -53,16 +56,3 @@ def _clean(net: ElementTree.Element) -> None:
 
 
 _BORDER = ("Parameter", "Result")
-
-
-def _raise_as_os_error(path: Path, error: RuntimeError) -> None:
-    """OpenVINO tells a full or read-only disk as a RuntimeError; find out which it was."""
-    probe = path.with_name(f".{path.name}.probe")
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            probe.write_bytes(b"\0" * 65536)
-            with probe.open("rb") as stream:
-                os.fsync(stream.fileno())
-        finally:
-            probe.unlink(missing_ok=True)
-    raise OSError(f"OpenVINO could not write {path.name}: {str(error).splitlines()[0]}") from error
