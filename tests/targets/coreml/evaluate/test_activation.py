@@ -183,3 +183,17 @@ def test_a_missing_or_wrong_parameter_is_damage(direct: Any) -> None:
         direct("elu", {"x": torch.ones(1), "alpha": torch.ones(2)})
     with pytest.raises(InputFileError, match="axis 1"):
         direct("softmax", {"x": torch.ones(1), "axis": torch.tensor(1)})
+
+
+def test_defaults_that_the_file_leaves_out(direct: Any) -> None:
+    # coremltools writes every default into the file; packages of other tools may not.
+    x = torch.from_numpy(IMAGE)
+
+    near(direct("gelu", {"x": x}), functional.gelu(x.double()))
+    near(direct("softmax", {"x": x}), torch.softmax(x.double(), -1))
+
+
+def test_softmax_of_large_float16_values_whose_sums_are_float16(evaluated: Any) -> None:
+    x = np.float16([[1000, 1000, -1000]])
+
+    assert evaluated("softmax", {"x": x}, accumulate=torch.float16).tolist() == [[0.5, 0.5, 0]]

@@ -278,3 +278,10 @@ def test_attention_weights_of_large_scores_are_finite(evaluated: Any) -> None:
 
     assert found.flatten().tolist() == [100] * 8
     assert math.isfinite(found.sum().item())
+
+
+def test_defaults_that_the_file_leaves_out(direct: Any) -> None:
+    x, y = torch.from_numpy(normal(3, 3)), torch.from_numpy(normal(3, 3))
+
+    near(direct("matmul", {"x": x, "y": y}), x.double() @ y.double())
+    near(direct("linear", {"x": x, "weight": y}), x.double() @ y.double().T)

@@ -204,3 +204,22 @@ def test_parameters_of_wrong_lengths_are_damage(direct: Any) -> None:
         direct("l2_norm", {"x": torch.ones(2, 3)})
     with pytest.raises(InputFileError, match="size"):
         direct("local_response_norm", {"x": torch.ones(2, 3, 4), "size": torch.tensor(0)})
+
+
+def test_defaults_that_the_file_leaves_out(direct: Any) -> None:
+    # coremltools writes every default into the file. Small values make an epsilon count.
+    x = torch.from_numpy(normal(2, 3, 4)) * 1e-3
+    mean, variance = torch.zeros(3), torch.full((3,), 1e-5)
+
+    near(
+        direct("batch_norm", {"x": x, "mean": mean, "variance": variance}),
+        functional.batch_norm(x.double(), mean.double(), variance.double(), eps=1e-5),
+    )
+    near(direct("instance_norm", {"x": x}), functional.instance_norm(x.double(), eps=1e-5))
+    squares = x.double().square().sum((-3, -2, -1), keepdim=True)
+    near(direct("l2_norm", {"x": x}), x.double() / (squares + 1e-6).sqrt())
+    large = x * 1e5
+    near(
+        direct("local_response_norm", {"x": large, "size": torch.tensor(3)}),
+        functional.local_response_norm(large.double(), 3, 1e-4, 0.75, 1.0),
+    )

@@ -253,3 +253,21 @@ def test_a_float16_cumulative_sum_rounds_every_step_or_every_result(evaluated: A
 def test_a_cumulative_sum_that_leaves_int32_is_refused(evaluated: Any) -> None:
     with pytest.raises(UnverifiableError, match="int32"):
         evaluated("cumsum", {"x": np.array([2**31 - 1, 1], np.int32)})
+
+
+def test_defaults_that_the_file_leaves_out(direct: Any) -> None:
+    # coremltools writes every default into the file; packages of other tools may not.
+    x = torch.from_numpy(X)
+
+    for kind, function in REDUCTIONS.items():
+        given = x.abs() if kind == "reduce_log_sum" else x
+        near(direct(kind, {"x": given}), function(given.double(), [0, 1, 2], False))
+    for opset in (5, 8):
+        found = direct("reduce_argmin", {"x": x}, TensorType("int32", None), opset=opset)
+        assert torch.equal(found, x.argmin(-1).int())
+    near(direct("cumsum", {"x": x}), x.cumsum(0))
+
+
+def test_a_scalar_cannot_be_reduced(direct: Any) -> None:
+    with pytest.raises(UnverifiableError, match="rank 0"):
+        direct("reduce_sum", {"x": torch.ones(())})

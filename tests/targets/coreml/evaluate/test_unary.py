@@ -268,3 +268,17 @@ def test_an_argument_that_is_not_documented_is_refused(direct: Any) -> None:
 def test_random_numbers_are_refused(evaluated: Any) -> None:
     with pytest.raises(UnverifiableError, match="random"):
         evaluated("random_uniform", {"shape": np.array([2, 3], np.int32)})
+
+
+# coremltools writes every default into the file; packages of other tools may leave them out.
+@pytest.mark.parametrize("opset", [5, 8])
+@pytest.mark.parametrize("kind", ["inverse", "log", "rsqrt"])
+def test_an_epsilon_that_the_file_leaves_out(direct: Any, kind: str, opset: int) -> None:
+    x = torch.tensor([1e-5, 0.5, 3.0])
+
+    near(direct(kind, {"x": x}, opset=opset), PLAIN[kind][0](x.double()))
+
+
+def test_the_default_epsilons_at_zero(direct: Any) -> None:
+    assert direct("inverse", {"x": torch.zeros(1)}).item() == pytest.approx(1e4)
+    assert direct("rsqrt", {"x": torch.zeros(1)}).item() == pytest.approx(1e6)
