@@ -346,6 +346,14 @@ def test_contradictions_are_damage(direct: Evaluated, case: str) -> None:
         direct("conv", {"x": torch.ones(1, 2, 5), "weight": torch.ones(2, 2, 3), **DAMAGED[case]})
 
 
+@pytest.mark.parametrize("name", ["strides", "dilations", "pad"])
+def test_one_entry_too_many_is_named(direct: Evaluated, name: str) -> None:
+    arguments = {"x": torch.ones(1, 2, 5), "weight": torch.ones(2, 2, 3)}
+
+    with pytest.raises(InputFileError, match=f"{name} has 3 entries"):
+        direct("conv", {**arguments, name: torch.ones(3).int()})
+
+
 def test_a_declared_shape_that_does_not_come_out_is_damage(direct: Evaluated) -> None:
     arguments = {"x": torch.ones(1, 2, 5), "weight": torch.ones(2, 2, 3)}
 

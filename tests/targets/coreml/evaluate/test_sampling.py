@@ -260,7 +260,7 @@ def cropped(
     return found
 
 
-BOXES = np.array([[0, 0, 4, 6], [1.5, 0.25, 3, 5.5], [2, 2, 2, 3]], np.float32)
+BOXES = np.array([[0, 0, 4, 6], [1.5, 0.25, 3, 5.5], [2, 2, 2.5, 2]], np.float32)
 MODES = [
     "STRICT_ALIGN_CORNERS",
     "ALIGN_CORNERS",
