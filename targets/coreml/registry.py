@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..base import Unsupported
 from ..unsupported import unsupported
 from .quiet import coremltools
+from .recurrent import register_recurrent
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -50,6 +51,7 @@ def _translations() -> frozenset[str]:
     coremltools()
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
 
+    register_recurrent()
     return frozenset(_TORCH_OPS_REGISTRY.name_to_func_mapping)
 
 

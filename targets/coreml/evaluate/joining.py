@@ -22,6 +22,10 @@ def _tensors(call: Call) -> tuple[torch.Tensor, ...]:
 
 def _concat(call: Call) -> torch.Tensor:
     values = _tensors(call)
+    if values[0].dim() == 0:
+        # Sizes are put together so. The rank is not documented, but the declared type leaves
+        # one reading: each is an element.
+        values = tuple(item.reshape(1) for item in values)
     axis = one_axis(call, "axis", values[0].dim())
     if not call.flag("interleave", False):
         # torch leaves out tensors of shape (0,), whatever the others' rank; the ranks are equal.
