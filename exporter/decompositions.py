@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from .nodes import Editor
 from .prims import as_aten
 
-__all__ = ["decompose"]
+__all__ = ["decompose", "inlined"]
 
 aten = torch.ops.aten
 
@@ -34,8 +34,14 @@ def decompose(editor: Editor, node: Node) -> Any:
     if getattr(node.target, "namespace", "") == "prims":
         return as_aten(editor, node)
     function = _decomposition(node.target)
-    if function is None:
-        return None
+    return None if function is None else inlined(editor, node, function)
+
+
+def inlined(editor: Editor, node: Node, function: Decomposition) -> Any:
+    """The operators that `function` runs on the arguments of `node`, in its place.
+
+    None where it asks for values, draws random numbers, uses the operator itself or a constant tensor.
+    """
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     nodes = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
     traced = _trace(function, leaves, spec, nodes)
