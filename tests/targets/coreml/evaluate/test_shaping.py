@@ -216,19 +216,22 @@ def test_split(evaluated: Any, given: dict[str, Any], axis: int, sizes: list[int
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("given", "said"),
     [
-        {"num_splits": 5},
-        {"num_splits": 0},
-        {},
-        {"split_sizes": [4]},
-        {"split_sizes": [-1, 4]},
-        {"num_splits": 3, "split_sizes": [2, 1]},
+        ({"num_splits": 2}, "divisible"),
+        ({"num_splits": 0}, "divisible"),
+        ({}, "missing"),
+        ({"split_sizes": [4]}, "add up"),
+        ({"split_sizes": [-1, 4]}, "add up"),
+        ({"num_splits": 3, "split_sizes": [2, 1]}, "num_splits is 3"),
+        ({"split_sizes": [2, 1]}, "splits into 2"),
     ],
 )
-def test_a_split_that_does_not_come_out_is_damage(direct: Any, given: dict[str, Any]) -> None:
+def test_a_split_that_does_not_come_out_is_damage(
+    direct: Any, given: dict[str, Any], said: str
+) -> None:
     inputs = {key: torch.tensor(value) for key, value in given.items()}
-    with pytest.raises(InputFileError):
+    with pytest.raises(InputFileError, match=said):
         direct("split", {"x": torch.zeros(3), "axis": torch.tensor(0), **inputs})
 
 
