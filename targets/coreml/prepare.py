@@ -12,6 +12,7 @@ from ...exporter.graph import Graph
 from ...exporter.legalize import legalize, rewrite
 from ..base import Unsupported
 from .faults import fault
+from .pooling import give_strides
 from .registry import takes, untranslated
 from .rules import RULES, otherwise
 
@@ -26,6 +27,7 @@ def prepared(graph: Graph) -> ExportedProgram:
     """A flat copy of the graph's program, legalised for coremltools."""
     program = flat_program(graph)
     legalize(program, _supported, RULES, otherwise)
+    give_strides(program)
     _rename_what_reads_like_a_mode(program)
     refresh_outputs(program)
     return program
