@@ -44,8 +44,7 @@ def _linear(call: Call) -> torch.Tensor:
         raise call.damaged(f"x of {list(x.shape)} and weight of {list(weight.shape)}")
     # Ranks of 1 to 3 are documented, but Apple's own converter writes higher ones, as from
     # nn.Linear in Swin and ConvNeXt; "x * weight.T" leaves no choice of what they mean.
-    found = _multiplied(call, x.reshape(-1, x.shape[-1]), weight.t(), x.dtype)
-    found = found.reshape(*x.shape[:-1], weight.shape[0])
+    found = _multiplied(call, x, weight.t(), x.dtype)
     if bias is None:
         return found.to(x.dtype)
     _alike(call, x, bias)

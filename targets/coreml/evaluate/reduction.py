@@ -116,10 +116,13 @@ def _arg(largest: bool) -> Operator:
         x = of_dtype(call, "x", NUMBERS)
         axis = call.integer("axis", -1)
         keep = call.flag("keep_dims", False)
+        wanted = "int32"
         if call.opset >= _IOS17:
-            call.text("output_dtype", "int32", ("int32", "uint16"))
+            wanted = call.text("output_dtype", "int32", ("int32", "uint16"))
         if not -x.dim() <= axis < x.dim():
             raise call.damaged(f"axis {axis} of a tensor of rank {x.dim()}")
+        if wanted == "uint16" and x.shape[axis] > 2**16:
+            call.refuse("an index that uint16 may not hold")
         _refuse_none(call, x, [axis])
         refuse_nan(call, x)
         found = (torch.amax if largest else torch.amin)(x, axis, keepdim=True)

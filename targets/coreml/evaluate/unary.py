@@ -89,8 +89,8 @@ def _with_epsilon(default: float, function: Callable[[torch.Tensor], torch.Tenso
 
     def operator(call: Call) -> torch.Tensor:
         x = of_dtype(call, "x", FLOATS)
-        given = call.value("epsilon", torch.tensor(default))
-        epsilon = given.reshape(()).float()
+        given = call.optional_tensor("epsilon")
+        epsilon = torch.tensor(default) if given is None else given.reshape(()).float()
         zero = x == 0
         if 0 < abs(float(epsilon)) < torch.finfo(torch.float32).tiny and bool(zero.any()):
             call.refuse(f"zero with an epsilon of {float(epsilon):.1e}, which is subnormal")

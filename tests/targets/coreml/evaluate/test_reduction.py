@@ -191,6 +191,8 @@ def test_where_the_extreme_lies_by_default(evaluated: Any) -> None:
     assert evaluated("reduce_argmax", {"x": X}).shape == (2, 3)
     found = evaluated("reduce_argmax", {"x": X}, output_dtype="uint16")
     assert torch.equal(found.long(), torch.from_numpy(X).argmax(-1))
+    with pytest.raises(UnverifiableError, match="uint16"):
+        evaluated("reduce_argmax", {"x": np.zeros(65537, np.float32)}, output_dtype="uint16")
 
 
 @pytest.mark.parametrize(
