@@ -75,7 +75,8 @@ def inferred() -> Inferred:
         with _function({}, opset):
             # Copies, because some of its functions write into what they are given.
             result = _built(kind, deepcopy({**inputs, **constants}))
-        values = tuple(_array(var) for var in (result if isinstance(result, tuple | list) else (result,)))
+        results = result if isinstance(result, tuple | list) else (result,)
+        values = tuple(_array(var) for var in results)
         return values[0] if len(values) == 1 else values
 
     return infer
