@@ -16,7 +16,7 @@ from isomorph.targets import registry
 ROOT = Path(__file__).resolve().parents[1]
 
 # What the extras bring, as pip names the folders; the rest are the base dependencies.
-BROUGHT = re.compile(r"(onnx|openvino|executorch|litert|ai_edge)", re.IGNORECASE)
+BROUGHT = re.compile(r"(onnx|openvino|coremltools|executorch|litert|ai_edge)", re.IGNORECASE)
 
 EXPORT = """
 import sys, torch, isomorph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,50 @@ from ...exporter.signature import Dim, TensorSpec
 from ..base import Signature
 from .features import Feature, features
 
-__all__ = ["listed_shapes", "matched", "read_signature", "the_function"]
+__all__ = [
+    "SIGNATURE",
+    "listed_shapes",
+    "matched",
+    "read_signature",
+    "stored_signature",
+    "the_function",
+    "write_signature",
+]
+
+SIGNATURE = "isomorph.signature"
+"""Key in the package's creator-defined metadata: the model's own names, dtypes and dims."""
 
 _DTYPES = {"FLOAT16": "float16", "FLOAT32": "float32", "DOUBLE": "float64", "INT32": "int32"}
 _REMEDY = "export the model again"
+
+
+def write_signature(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
+    """What `stored_signature` reads: Core ML's arrays do not have all dtypes and dims."""
+    return json.dumps(
+        {"inputs": [s.to_json() for s in inputs], "outputs": [s.to_json() for s in outputs]},
+        sort_keys=True,
+    )
+
+
+def stored_signature(path: Path, spec: Any) -> Signature | None:
+    """The signature in the package's metadata; None in one that another tool made.
+
+    Raises:
+        InputFileError: it is there, and none.
+    """
+    text = spec.description.metadata.userDefined.get(SIGNATURE)
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+        inputs, outputs = (
+            tuple(map(TensorSpec.from_json, document[key])) for key in ("inputs", "outputs")
+        )
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise InputFileError(
+            f"{path.name} holds a signature that cannot be read", hint=_REMEDY
+        ) from error
+    return Signature(inputs, outputs)
 
 
 def the_function(spec: Any) -> tuple[str, Any]:
@@ -132,5 +173,5 @@ def _told(item: Any) -> str:
 
 def _other(path: Path, what: str, found: str, wanted: str) -> InputFileError:
     return InputFileError(
-        f"{path.name} has {what}: {found}, where its manifest tells {wanted}", hint=_REMEDY
+        f"{path.name} has {what}: {found}, where its signature tells {wanted}", hint=_REMEDY
     )

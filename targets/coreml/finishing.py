@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import ConversionError
 from ...exporter.graph import Graph
+from .description import SIGNATURE, write_signature
 from .features import Feature, told
 from .options import CoreMlOptions
 
@@ -79,6 +80,7 @@ def finish(
             _demand(kind, found, feature)
             found.shortDescription = told(tensor, feature)
     _describe(description.metadata, options, versions)
+    description.metadata.userDefined[SIGNATURE] = write_signature(graph.inputs, graph.outputs)
 
 
 def _make_room(block: Any, names: set[str], renamed: dict[str, str]) -> None:

@@ -39,7 +39,10 @@ class CoreMlOptions:
         for which Core ML can plan ahead.
     compute_units: what an app is told to run the package on. It stands in the package's metadata
         and in the manifest; an app passes it to `MLModelConfiguration` itself.
-    author, license, description, version: the package's metadata.
+    author: who made the model, in the package's metadata.
+    license: its licence, there too.
+    description: what it does, there too.
+    version: its version, there too.
     """
 
     deployment_target: Deployment = "iOS17"

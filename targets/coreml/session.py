@@ -13,7 +13,13 @@ from ..base import Evidence, Signature
 from ..closing import Closing
 from ..feed import checked_feed
 from ..int32 import require_int32
-from .description import listed_shapes, matched, read_signature, the_function
+from .description import (
+    listed_shapes,
+    matched,
+    read_signature,
+    stored_signature,
+    the_function,
+)
 from .features import Feature, features
 
 if TYPE_CHECKING:
@@ -48,7 +54,8 @@ class CoreMlSession(Closing):
         path: the package's folder.
         device: "cpu": evaluated here, or run by Apple's runtime on macOS; "gpu", "ne" and "all"
             exist on macOS alone.
-        signature: the user's names, dtypes and dims, which a package holds in part.
+        signature: the user's names, dtypes and dims; None: those in the package's metadata, or
+            what Core ML itself knows of a package that another tool made.
 
     Raises:
         InputFileError: the package is missing, corrupt, or not what `signature` says.
@@ -72,11 +79,12 @@ class CoreMlSession(Closing):
             )
         types = {port.name: port.type for port in _ports(function)}
         file = read_signature(path, described, [types.get(o.name) for o in described.output])
-        given = signature or file
-        if signature is None:
+        given = signature or stored_signature(path, package.spec)
+        if given is None:
+            given = file
             self._inputs, self._outputs = features(file.inputs, file.outputs)
         else:
-            self._inputs, self._outputs = matched(path, file, signature)
+            self._inputs, self._outputs = matched(path, file, given)
         self.inputs, self.outputs = given.inputs, given.outputs
         self._listed = listed_shapes(described)
         self._runner: Runner | None = (

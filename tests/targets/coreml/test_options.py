@@ -87,11 +87,15 @@ def test_sizes_can_be_listed(write):
         session.run({"input": np.zeros((1, 1, 6, 8), np.float32)})
 
 
-def test_without_a_signature_the_listed_shapes_still_hold(write):
+def test_in_a_package_of_another_tool_the_listed_shapes_still_hold(write):
+    from isomorph.targets.coreml.storage import write_spec
     from isomorph.targets.coreml.target import CoreMlTarget
 
     listed = CoreMlOptions(shapes="enumerated")
     written = write(HALVES, torch.randn(1, 1, 8, 8), options=listed, input_2="height:4..32:4")
+    spec = written.spec()
+    spec.description.metadata.userDefined.clear()
+    write_spec(spec, written.artifact.path)
     with CoreMlTarget().open(written.artifact.path) as session:
         assert session.inputs[0].shape == (1, 1, Dim("input_2", 4, 32), 8)
         session.run({"input": np.zeros((1, 1, 12, 8), np.float32)})

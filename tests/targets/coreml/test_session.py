@@ -101,6 +101,26 @@ def test_a_truncated_file_is_an_input_file_error(write, tmp_path, name, share):
         CoreMlTarget().open(copy).run({"input": np.ones((2, 30), np.float32)})
 
 
+def test_a_package_alone_knows_the_models_dtypes_and_dims(write):
+    model = torch.nn.Embedding(9, 2)
+    written = write(model, torch.tensor([[1, 2]]), input_0="batch:1..4")
+    with CoreMlTarget().open(written.artifact.path) as session:
+        assert (session.inputs, session.outputs) == (written.graph.inputs, written.graph.outputs)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"inputs": 1, "outputs": []}', "[" * 100_000])
+def test_a_signature_in_it_that_is_none_is_an_input_file_error(write, text):
+    from isomorph.targets.coreml.description import SIGNATURE
+    from isomorph.targets.coreml.storage import write_spec
+
+    written = write(torch.nn.Linear(3, 2), torch.randn(2, 3))
+    spec = written.spec()
+    spec.description.metadata.userDefined[SIGNATURE] = text
+    write_spec(spec, written.artifact.path)
+    with pytest.raises(InputFileError, match="signature that cannot be read"):
+        CoreMlTarget().open(written.artifact.path)
+
+
 def test_a_closed_session_says_so(write):
     session = write(torch.nn.Linear(3, 2), torch.randn(2, 3)).open()
     session.close()

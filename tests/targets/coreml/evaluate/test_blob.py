@@ -106,7 +106,7 @@ def test_bf16() -> None:
 def test_a_shape_that_is_not_that_of_the_data(weights: Any, shape: tuple[int, ...]) -> None:
     path, offsets, _ = weights
     for dtype in ("fp32", "uint3"):
-        with pytest.raises(InputFileError):
+        with pytest.raises(InputFileError, match="where the specification asks for"):
             BlobFile.open(path).tensor(offsets[dtype], dtype, shape)
 
 

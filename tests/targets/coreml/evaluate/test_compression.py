@@ -274,10 +274,12 @@ ONE_OF_TWO = torch.tensor([1, 0], dtype=torch.uint8)
         ("quantize", {"input": [1.0, 2.0], "scale": [1.0, 2.0], "output_dtype": "int8"}),
         ("quantize", {"input": [1.0], "scale": 1.0, "zero_point": 1, "output_dtype": "int8"}),
         ("dequantize", {"input": torch.tensor([1, 2]).byte(), "scale": [1.0, 2.0, 3.0], "axis": 0}),
+        ("dequantize", {"input": ONE_OF_TWO[:1], "scale": [1.0, 2.0], "axis": 0}),
         ("dequantize", {"input": [1.0], "scale": 1.0}),
         ("constexpr_cast", {"source_val": [1.0], "output_dtype": "fp32"}),
         ("constexpr_sparse_to_dense", {"mask": ONE_OF_TWO, "nonzero_data": [1.0, 2.0]}),
-        ("constexpr_lut_to_dense", {"indices": 2 * ONE_OF_TWO, "lut": torch.zeros(1, 2, 1)}),
+        # Beyond its own table there is another.
+        ("constexpr_lut_to_dense", {"indices": 2 * ONE_OF_TWO, "lut": torch.zeros(2, 2, 1)}),
         ("constexpr_lut_to_dense", {"indices": ONE_OF_TWO, "lut": torch.zeros(1, 2, 2)}),
         ("constexpr_lut_to_dense", {"indices": ONE_OF_TWO, "lut": torch.zeros(3, 2, 1)}),
         ("constexpr_blockwise_shift_scale", {"data": ONE_OF_TWO, "scale": torch.zeros(3)}),

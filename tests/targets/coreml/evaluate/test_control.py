@@ -285,6 +285,12 @@ def test_states_that_cannot_be_made_are_damage(declared: TensorType) -> None:
         fresh_states(stateful(declared))
 
 
+def test_whoever_writes_into_what_was_read_leaves_the_state_alone() -> None:
+    state = fresh_states(stateful(TensorType("fp32", (2,))))["state"]
+    operation("read_state", input=state).add_(1)
+    assert state.value.tolist() == [0, 0]
+
+
 def test_a_state_takes_what_it_is_declared_to_hold() -> None:
     state = fresh_states(stateful(TensorType("fp16", (2,))))["state"]
     assert state.value.dtype == torch.float16

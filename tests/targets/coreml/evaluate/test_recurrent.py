@@ -211,6 +211,28 @@ def test_clip_is_refused_where_it_does_something(evaluated: Evaluated, limit: fl
         close(evaluated("lstm", {"x": X, **states()}, **arguments), plain)
 
 
+@pytest.mark.parametrize(
+    ("cell_activation", "z", "c"),
+    [("relu", -2.0, 0.0), ("hard_sigmoid", 0.9, 0.0), ("linear", 0.0, 2.0)],
+)
+def test_clip_may_mean_the_gate_before_or_after_its_activation_or_the_cell(
+    direct: Evaluated, cell_activation: str, z: float, c: float
+) -> None:
+    """One unit without weights: input and forget gates of 1, a cell gate of z, a state of c."""
+    given = {
+        **{"x": torch.zeros(1, 1, 1), "initial_h": torch.zeros(1, 1)},
+        **{"initial_c": torch.full((1, 1), c), "cell_activation": cell_activation},
+        **{"weight_ih": torch.zeros(4, 1), "weight_hh": torch.zeros(4, 1)},
+        **{"bias": torch.tensor([20, 20, 0, z])},
+    }
+    # After hard_sigmoid 0.9 is 0.68, and no input gate lets it through: the gate alone.
+    if cell_activation == "hard_sigmoid":
+        given["bias"] = torch.tensor([-20, 20, 0, z])
+
+    with pytest.raises(UnverifiableError, match="clip"):
+        direct("lstm", {**given, "clip": torch.tensor(0.7)})
+
+
 @pytest.mark.parametrize("kind", ["lstm", "rnn", "gru"])
 def test_the_sequence_of_a_reverse_layer_is_refused(evaluated: Evaluated, kind: str) -> None:
     gates = {"lstm": 4, "rnn": 1, "gru": 3}[kind]

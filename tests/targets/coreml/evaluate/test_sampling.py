@@ -362,7 +362,7 @@ BOX_REFUSED: dict[str, tuple[list[float], dict[str, Any]]] = {
     "half a pixel over the edge": ([-0.5, 0, 2, 2], {}),
     "reversed": ([2, 0, 1, 2], {}),
     "not a number": ([np.nan, 0, 1, 2], {}),
-    "center": ([2, 2, 1, 2], {"box_coordinate_mode": "CENTER_SIZE_HEIGHT_FIRST"}),
+    "center": ([1, 1, 2, 2], {"box_coordinate_mode": "CENTER_SIZE_HEIGHT_FIRST"}),
     "no image": ([0, 0, 1, 2], {"box_indices": torch.tensor([1])}),
     "mode": ([0, 0, 1, 2], {"sampling_mode": "ROI_ALIGN"}),
     "empty": ([0, 0, 1, 2], {"target_height": torch.tensor(0)}),
@@ -386,6 +386,13 @@ def test_boxes_over_the_edge_are_refused_in_ios15(direct: Evaluated) -> None:
     assert direct("crop_resize", arguments, opset=6).flatten().tolist() == [0.0]
     with pytest.raises(UnverifiableError, match="over the edge"):
         direct("crop_resize", arguments, opset=5)
+
+
+def test_a_region_of_an_image_that_does_not_exist_is_refused(direct: Evaluated) -> None:
+    roi = torch.tensor([1.0, 0, 0, 2, 2]).reshape(1, 1, 5, 1, 1)
+
+    with pytest.raises(UnverifiableError, match="does not exist"):
+        direct("crop_resize", {"x": torch.ones(1, 1, 5, 7), "roi": roi}, opset=6)
 
 
 def test_regions_that_name_their_image_in_a_batch_are_refused(direct: Evaluated) -> None:
