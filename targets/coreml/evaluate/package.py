@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -117,11 +117,9 @@ def _beside(package: Path, model: Path, name: str) -> Path:
 
 def _inside(package: Path, folder: Path, name: str) -> Path:
     """`folder/name`, refusing names and links that lead out of `package`."""
-    parts = PurePosixPath(name)
+    found = folder / name
     try:
-        leads_out = parts.is_absolute() or ".." in parts.parts
-        found = folder / parts
-        if not leads_out and found.resolve().is_relative_to(package.resolve()):
+        if found.resolve().is_relative_to(package.resolve()):
             return found
     except (OSError, ValueError, RuntimeError) as error:  # links in a circle, NUL, endless names
         raise InputFileError(f"{name[:80]!r} is no file's name", hint=_REMEDY) from error

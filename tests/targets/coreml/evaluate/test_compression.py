@@ -278,6 +278,8 @@ ONE_OF_TWO = torch.tensor([1, 0], dtype=torch.uint8)
         ("dequantize", {"input": [1.0], "scale": 1.0}),
         ("constexpr_cast", {"source_val": [1.0], "output_dtype": "fp32"}),
         ("constexpr_sparse_to_dense", {"mask": ONE_OF_TWO, "nonzero_data": [1.0, 2.0]}),
+        # torch would write one value to both places.
+        ("constexpr_sparse_to_dense", {"mask": ONE_OF_TWO + 1, "nonzero_data": [1.0]}),
         # Beyond its own table there is another.
         ("constexpr_lut_to_dense", {"indices": 2 * ONE_OF_TWO, "lut": torch.zeros(2, 2, 1)}),
         ("constexpr_lut_to_dense", {"indices": ONE_OF_TWO, "lut": torch.zeros(1, 2, 2)}),

@@ -221,6 +221,14 @@ def test_shapes_beyond_reason(copy: Path, sizes: list[int]) -> None:
             outputs(copy)
 
 
+def test_a_rank_that_is_not_that_of_its_sizes(copy: Path) -> None:
+    spec = spec_of(copy)
+    block_of(spec).operations[-1].outputs[0].type.tensorType.rank += 1
+    store(copy, spec)
+    with pytest.raises(InputFileError, match="rank 4 has 3 sizes"):
+        read_package(copy)
+
+
 def test_errors_carry_what_to_do(copy: Path) -> None:
     (copy / WEIGHTS).write_bytes((copy / WEIGHTS).read_bytes()[:-8])
     with pytest.raises(IsomorphError) as caught:
