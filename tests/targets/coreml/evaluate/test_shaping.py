@@ -172,12 +172,17 @@ def test_concat_interleaves(evaluated: Any, axis: int) -> None:
         (torch.zeros(0), torch.zeros(2, 3)),  # torch.cat would take it
         (torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.float16)),
         (torch.zeros(2, 3), torch.zeros(2, 4)),
-        (torch.zeros(()), torch.zeros(())),
+        (torch.zeros(()), torch.zeros(1)),
     ],
 )
 def test_parts_that_do_not_fit_together_are_damage(direct: Any, values: Any) -> None:
     with pytest.raises(InputFileError):
         direct("concat", {"values": values, "axis": torch.tensor(0)})
+
+
+def test_scalars_are_put_together_as_elements(direct: Any) -> None:
+    values = (torch.tensor(3.0), torch.tensor(5.0))
+    assert direct("concat", {"values": values, "axis": torch.tensor(0)}).tolist() == [3, 5]
 
 
 def test_interleaved_parts_must_be_of_one_shape(direct: Any) -> None:
