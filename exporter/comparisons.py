@@ -46,10 +46,12 @@ def _fmin(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _remainder_of_sizes(a: Tensor, b: Tensor) -> Tensor:
-    """What is left of a >= 0 divided by b > 0: exact while the quotient is below 2^24."""
-    scale = choose(b < 1e-25, 2.0**60, choose(b > 1e30, 2.0**-60, 1.0))
+    """What is left of a >= 0 divided by b > 0: exact, but NaN from a quotient of 2^48 on."""
+    scale = choose(b < 1e-25, 2.0**60, choose(b > 1e20, 2.0**-60, 1.0))
     rest, part = a * scale, b * scale
-    for step in (part * 4096.0, part):
+    out_of_reach = rest / part >= 2.0**48
+    for bits in (36, 24, 12, 0):
+        step = part * 2.0**bits
         # The quotient has 12 bits here and so has each half of the divisor (Dekker 1971, splitting
         # by 2^12 + 1): both products are exact, and the quotient may be one off.
         count = torch.floor(rest / step)
@@ -58,7 +60,7 @@ def _remainder_of_sizes(a: Tensor, b: Tensor) -> Tensor:
         left = (rest - count * high) - count * (step - high)
         left = choose(left < 0, left + step, left)
         rest = choose(left >= step, left - step, left)
-    return choose(a < b, a, rest / scale)
+    return choose(out_of_reach, NAN, choose(a < b, a, rest / scale))
 
 
 def _fmod(x: Any, y: Any) -> Tensor:

@@ -174,7 +174,7 @@ def _derivative_of_cotangent(n: int, d: Tensor) -> Tensor:
     # Only even powers are left, or only odd ones: Horner's rule in the square.
     odd = (len(inner) - 1) % 2
     scaled = [number * math.pi ** (n + 1) for number in inner[odd::2]]
-    found = polynomial(cot * cot, scaled[::-1]) if len(scaled) > 1 else scaled[0]
+    found = polynomial(cot * cot, scaled[::-1]) if len(scaled) > 1 else as_tensor(scaled[0], cot)
     return found * (cot if odd else 1.0) / (sine * sine)
 
 
