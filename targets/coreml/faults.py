@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...exporter.nodes import tensor_value
 from .creation import CREATION_RULES
 from .ranks import is_without_axes
 
@@ -22,6 +23,17 @@ aten = torch.ops.aten
 _COUNTING = (aten.arange.default, aten.arange.start, aten.arange.start_step)
 
 
+# expm1 as exp(x) - 1 and log1p as log(1 + x) have no digits near zero; `inverse` adds 1e-4 to what
+# it inverts, by its documented default; halves are rounded as no documentation tells; remainders
+# follow a division that may round up; NaN and infinities are moved by `non_zero` and `scatter_nd`;
+# acosh and asinh stand for operators that MIL has not.
+_LOOSE = {
+    *(aten.expm1.default, aten.log1p.default, aten.reciprocal.default, aten.round.default),
+    *(aten.remainder.Tensor, aten.remainder.Scalar, aten.nan_to_num.default),
+    *(aten.acosh.default, aten.asinh.default),
+}
+
+
 def fault(node: Node) -> bool:
     """Whether coremltools' translation of a node must not be used."""
     target: Any = node.target
@@ -32,4 +44,7 @@ def fault(node: Node) -> bool:
         return bool(node.kwargs)
     if target in _COUNTING:
         return bool(node.kwargs.get("dtype"))
+    if target in _LOOSE:
+        value = tensor_value(node)
+        return value is not None and value.is_floating_point()
     return target in CREATION_RULES or is_without_axes(node)

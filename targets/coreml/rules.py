@@ -11,6 +11,7 @@ from ...exporter.decompositions import decompose
 from ...exporter.nodes import Editor
 from ...exporter.rules import RULES as _SHARED
 from ...exporter.rules import Rule
+from ...exporter.special_functions import SPECIAL_RULES
 from .creation import CREATION_RULES
 from .ranks import with_an_axis
 
@@ -36,6 +37,7 @@ def _trunc(editor: Editor, node: Node) -> Any:
 
 RULES: dict[Any, Rule] = {
     **_SHARED,
+    **SPECIAL_RULES,
     **CREATION_RULES,
     aten.trunc.default: _trunc,
 }
