@@ -6,8 +6,8 @@ Runs torch's `op_db` (float32, first and last sample of each operator) through t
 what that captures through two ways in the same process: `coremltools.convert` on the decomposed
 program, and Isomorph's target. An operator counts where both samples come through. What either
 writes is computed by Isomorph's evaluator on the sample and on fresh values, and is right where it
-agrees with the eager module (`_TOLERANCE` of the largest value). Operators that draw random numbers,
-take or return complex numbers, or whose sizes depend on values are counted beside the shares.
+agrees with the eager module (`_TOLERANCE` of the largest value). Operators that draw random
+numbers, take or return complex numbers, or whose sizes depend on values are counted beside.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from torch.utils import _pytree as pytree
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "coreml.md"
 _TOLERANCE = 1e-4
-_SECONDS = 90  # for one operator, both ways
 
 
 class _Sample(nn.Module):
@@ -100,7 +100,7 @@ def _excluded(program: torch.export.ExportedProgram) -> str:
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     nodes = list(program.graph.nodes)
-    outputs = [n for n in pytree.tree_leaves(program.graph.output_node().args)]
+    outputs = pytree.tree_leaves(program.graph.output_node().args)
     border = [n for n in nodes if n.op == "placeholder"] + [
         n for n in outputs if isinstance(n, torch.fx.Node)
     ]
@@ -208,7 +208,7 @@ def _leaves(result: Any) -> list[np.ndarray]:
 
 
 def _wrong(found: list[np.ndarray], wanted: list[np.ndarray]) -> str:
-    """What is wrong with `found`; empty where nothing is. Core ML has no rank 0: (1,) is as good."""
+    """What is wrong with `found`; empty where nothing is. Core ML gives (1,) for rank 0."""
     if len(found) != len(wanted):
         return f"{len(found)} outputs for {len(wanted)}"
     for a, b in zip(found, wanted, strict=True):
@@ -251,20 +251,25 @@ def _run(only: str, jobs: int, *, stock: bool) -> list[dict[str, Any]]:
         subprocess.Popen([*command, str(i)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         for i in range(jobs)
     ]
-    results = []
-    for worker in workers:
-        assert worker.stdout is not None
-        begun = ""
-        for line in worker.stdout:
-            entry = json.loads(line)
-            begun = entry.get("begun", "")
-            if not begun:
-                results.append(entry)
-                print(f"\r{len(results)} operators", end="", file=sys.stderr, flush=True)
-        if worker.wait():
-            print(f"\na worker ended with {worker.returncode} during {begun}", file=sys.stderr)
+    results: list[dict[str, Any]] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda worker: _listen(worker, results), workers))
     print(file=sys.stderr)
     return sorted(results, key=lambda r: r["name"])
+
+
+def _listen(worker: subprocess.Popen[bytes], results: list[dict[str, Any]]) -> None:
+    """Take in what a worker finds."""
+    assert worker.stdout is not None
+    begun = ""
+    for line in worker.stdout:
+        entry = json.loads(line)
+        begun = entry.get("begun", "")
+        if not begun:
+            results.append(entry)
+            print(f"\r{len(results)} operators", end="", file=sys.stderr, flush=True)
+    if worker.wait():
+        print(f"\na worker ended with {worker.returncode} during {begun}", file=sys.stderr)
 
 
 def _count(results: list[dict[str, Any]], way: str, what: str) -> int:

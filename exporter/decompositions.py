@@ -40,7 +40,8 @@ def decompose(editor: Editor, node: Node) -> Any:
 def inlined(editor: Editor, node: Node, function: Decomposition) -> Any:
     """The operators that `function` runs on the arguments of `node`, in its place.
 
-    None where it asks for values, draws random numbers, uses the operator itself or a constant tensor.
+    None where it asks for values, draws random numbers, or uses the operator itself or a
+    constant tensor.
     """
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     nodes = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
@@ -68,6 +69,7 @@ def _decomposition(target: Any) -> Decomposition | None:
 def _trace(
     function: Decomposition, leaves: list[Any], spec: Any, nodes: list[Node]
 ) -> GraphModule | None:
+    from torch._dispatch.python import enable_python_dispatcher
     from torch._guards import detect_fake_mode
 
     values = [node.meta.get("val") for node in nodes]
@@ -86,7 +88,8 @@ def _trace(
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
     try:
-        with mode, torch.no_grad():
+        # The C++ kernels of composite operators would fix dynamic sizes at their examples.
+        with mode, torch.no_grad(), enable_python_dispatcher():
             traced = make_fx(call, tracing_mode="real")(*values)
     except Exception:  # noqa: BLE001 - a decomposition may ask for what a fake tensor has not
         return None

@@ -6,6 +6,7 @@ or leaves an argument of unread, is decomposed on the copy of the graph, and it 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ def converted(program: ExportedProgram, convert: Callable[[], Any]) -> Any:
                 ) from None
         except Exception as error:
             node = failing_node(program, error)
+            if node is not None and node.target is operator.getitem:
+                (node,) = node.all_input_nodes  # a result that its translation did not make
             if node is None or _replace(program, _alike(program, node)):
                 raise
     return convert()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...exporter.nodes import tensor_value
+from ...exporter.nearest import NEAREST_RULES, has_whole_factors
+from ...exporter.nodes import argument, tensor_value
 from .creation import CREATION_RULES
 from .ranks import is_without_axes
 
@@ -20,6 +21,7 @@ __all__ = ["fault"]
 
 aten = torch.ops.aten
 
+_VARIANCES = (aten.var.correction, aten.std.correction)
 _COUNTING = (aten.arange.default, aten.arange.start, aten.arange.start_step)
 
 
@@ -30,8 +32,25 @@ _COUNTING = (aten.arange.default, aten.arange.start, aten.arange.start_step)
 _LOOSE = {
     *(aten.expm1.default, aten.log1p.default, aten.reciprocal.default, aten.round.default),
     *(aten.remainder.Tensor, aten.remainder.Scalar, aten.nan_to_num.default),
-    *(aten.acosh.default, aten.asinh.default),
+    *(aten.acosh.default, aten.asinh.default, aten.rsqrt.default),
 }
+
+
+# The strings "same" and "valid" mean other borders in MIL; the diagonal keeps an axis too many;
+# boolean bits are taken for integers.
+_ALWAYS = {
+    *(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding),
+    *(aten.diagonal.default, aten.diagonal_copy.default),
+    *(aten.bitwise_and.Tensor, aten.bitwise_not.default),
+}
+
+
+_AVERAGES = (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
+
+
+def _hangs_over(node: Node) -> bool:
+    """A mean in ceil mode counts padding where no documentation says whether it does."""
+    return bool(argument(node, "ceil_mode"))
 
 
 def fault(node: Node) -> bool:
@@ -44,6 +63,19 @@ def fault(node: Node) -> bool:
         return bool(node.kwargs)
     if target in _COUNTING:
         return bool(node.kwargs.get("dtype"))
+    if target in _VARIANCES:  # no correction given means 1, and coremltools reads 0
+        return node.kwargs.get("correction") is None
+    if target in (aten.sum.default, aten.sum.dim_IntList):  # of booleans it is written as float32
+        value = tensor_value(node.args[0])
+        return value is not None and value.dtype == torch.bool
+    if target is aten.logcumsumexp.default:  # as log(cumsum(exp(x))), which overflows
+        return True
+    if target in NEAREST_RULES:  # which pixel a broken factor picks is not documented
+        return not has_whole_factors(node)
+    if target in _AVERAGES:
+        return _hangs_over(node)
+    if target in _ALWAYS:
+        return True
     if target in _LOOSE:
         value = tensor_value(node)
         return value is not None and value.is_floating_point()

@@ -1,4 +1,4 @@
-"""Operators on tensors without axes, of which Core ML documents nothing, given an axis of size 1."""
+"""Operators on tensors without axes, of which Core ML documents nothing, given one of size 1."""
 
 from __future__ import annotations
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx import Node
 
 from ...exporter.decompositions import decompose
+from ...exporter.linear_algebra import LINALG_RULES
+from ...exporter.nearest import NEAREST_RULES
 from ...exporter.nodes import Editor
+from ...exporter.pooling_windows import WINDOW_RULES
 from ...exporter.rules import RULES as _SHARED
 from ...exporter.rules import Rule
 from ...exporter.special_functions import SPECIAL_RULES
-from .creation import CREATION_RULES
+from ...exporter.strided import STRIDED_RULES
+from .creation import CREATION_RULES, filled
 from .ranks import with_an_axis
 
 __all__ = ["RULES", "otherwise"]
@@ -35,9 +40,59 @@ def _trunc(editor: Editor, node: Node) -> Any:
     return editor.call(node, aten.where.self, negative, ceil, floor, value=value)
 
 
-RULES: dict[Any, Rule] = {
-    **_SHARED,
-    **SPECIAL_RULES,
-    **CREATION_RULES,
-    aten.trunc.default: _trunc,
+def _of_booleans(target: Any) -> Rule:
+    """Bits of booleans are what logic says; Core ML has no bit operators on integers."""
+
+    def rule(editor: Editor, node: Node) -> Any:
+        value = node.meta["val"]
+        if value.dtype != torch.bool or not all(isinstance(arg, Node) for arg in node.args):
+            return None
+        return editor.call(node, target, *node.args, value=value)
+
+    return rule
+
+
+def _rsqrt(editor: Editor, node: Node) -> Any:
+    """MIL's `rsqrt` adds 1e-12 to what it takes the root of."""
+    value = node.meta["val"]
+    root = editor.call(node, aten.sqrt.default, node.args[0])
+    one = filled(editor, node, [], 1, value.dtype)
+    return editor.call(node, aten.div.Tensor, one, root, value=value)
+
+
+_LOGIC = {
+    aten.logical_and.default: (aten.bitwise_and.Tensor, aten.__and__.Tensor),
+    aten.logical_or.default: (aten.bitwise_or.Tensor, aten.__or__.Tensor),
+    aten.logical_xor.default: (aten.bitwise_xor.Tensor, aten.__xor__.Tensor),
+    aten.logical_not.default: (aten.bitwise_not.default,),
 }
+
+
+def _merged(*tables: Mapping[Any, Rule]) -> dict[Any, Rule]:
+    """All rules; where several tables know an operator, the first that can help does."""
+    chains: dict[Any, list[Rule]] = {}
+    for table in tables:
+        for target, rule in table.items():
+            chains.setdefault(target, []).append(rule)
+    return {target: _first_of(rules) for target, rules in chains.items()}
+
+
+def _first_of(rules: Sequence[Rule]) -> Rule:
+    def rule(editor: Editor, node: Node) -> Any:
+        found = (value for known in rules if (value := known(editor, node)) is not None)
+        return next(found, None)
+
+    return rule
+
+
+RULES = _merged(
+    SPECIAL_RULES,  # before the shared ones: their signbit divides by `reciprocal`
+    _SHARED,
+    LINALG_RULES,
+    CREATION_RULES,
+    STRIDED_RULES,
+    WINDOW_RULES,
+    NEAREST_RULES,
+    {aten.trunc.default: _trunc, aten.rsqrt.default: _rsqrt},
+    {bits: _of_booleans(logic) for logic, names in _LOGIC.items() for bits in names},
+)
