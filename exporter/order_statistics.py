@@ -1,7 +1,8 @@
 """Medians, modes, quantiles, histograms and places in sorted sequences.
 
 Values are torch's. Where elements are equal, torch documents the index of a median, of a mode and
-of the k-th value as not deterministic: the one here is that of a sort.
+of the k-th value as not deterministic: that of a mode is the last one here, as torch's is on short
+axes, the others are any.
 """
 
 from __future__ import annotations
@@ -63,13 +64,23 @@ def _first(mask: Tensor, n: int) -> Tensor:
     return torch.where(mask, order, n).amin(-1, keepdim=True)
 
 
+def _sorted(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Values and indices in ascending order of the last axis.
+
+    As all of the smallest: where runtimes write a sort as argsort and gather, values of equals hang
+    on an order that is not documented, and those of `topk` do not.
+    """
+    values, indices = torch.topk(x, x.shape[-1], -1, largest=False)
+    return values, indices
+
+
 def _kth(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The element at place `k` of the order, NaN last, and its index; both (..., 1)."""
     if not x.is_floating_point():
-        values, indices = torch.sort(x, -1)
+        values, indices = _sorted(x)
         return values.narrow(-1, k, 1), indices.narrow(-1, k, 1)
     numbers, count = _infinite_for_nan(x)
-    values, indices = torch.sort(numbers, -1)
+    values, indices = _sorted(numbers)
     value = values.narrow(-1, k, 1).masked_fill(count <= k, float("nan"))
     return value, indices.narrow(-1, k, 1)
 
@@ -100,9 +111,9 @@ def _nanmedian_dim(x: Tensor, dim: int, keep: bool) -> tuple[Tensor, Tensor]:
         return _median_dim(x, dim, keep)
     last, _ = _axis_last(x, dim)
     numbers, count = _infinite_for_nan(last)
-    values, indices = torch.sort(numbers, -1)
+    values, indices = _sorted(numbers)
     none = count == 0
-    middle = torch.div((count - 1).clamp(min=0), 2, rounding_mode="floor")
+    middle = ((count - 1).clamp(min=0).to(x.dtype) / 2).floor().to(torch.int64)
     value = values.gather(-1, middle).masked_fill(none, float("nan"))
     index = indices.gather(-1, middle).masked_fill(none, 0)
     return _back(value, x, dim, keep=keep), _back(index, x, dim, keep=keep)
@@ -115,7 +126,7 @@ def _nanmedian(x: Tensor) -> Tensor:
 def _mode(x: Tensor, dim: int, keep: bool) -> tuple[Tensor, Tensor]:
     """The smallest of the most frequent values: the first of the longest runs once sorted."""
     last, n = _axis_last(x, dim)
-    values, indices = torch.sort(last, -1)
+    values = _sorted(last)[0]
     order = torch.arange(n, dtype=torch.int64)
     start = order.expand(values.shape)
     if n > 1:
@@ -129,7 +140,8 @@ def _mode(x: Tensor, dim: int, keep: bool) -> tuple[Tensor, Tensor]:
         )[0]
     length = order - start
     end = _first(length == length.amax(-1, keepdim=True), n)
-    value, index = values.gather(-1, end), indices.gather(-1, end)
+    value = values.gather(-1, end)
+    index = torch.where(last == value, order, 0).amax(-1, keepdim=True)
     return _back(value, x, dim, keep=keep), _back(index, x, dim, keep=keep)
 
 
@@ -157,7 +169,7 @@ def _quantiles(
     several = isinstance(q, Tensor) and q.dim() == 1
     shares = q.reshape(-1) if isinstance(q, Tensor) else torch.full([1], q, dtype=x.dtype)
     numbers, count = _infinite_for_nan(last)
-    values = torch.sort(numbers, -1)[0]
+    values = _sorted(numbers)[0]
     ranks = shares * ((count - 1).clamp(min=0).to(x.dtype) if ignore else float(n - 1))
     ranks = ranks.expand(*values.shape[:-1], ranks.shape[-1])
     if interpolation == "lower":

@@ -112,6 +112,13 @@ def _reduction(target: Any) -> Callable[[Editor, Node], Any]:
     return rule
 
 
+def _sum(editor: Editor, node: Node) -> Any:
+    """Integers are summed in their own type; ATen's default is int64."""
+    dtype = node.meta["val"].dtype
+    kwargs = {} if dtype.is_floating_point or dtype.is_complex else {"dtype": dtype}
+    return _call(editor, node, aten.sum.dim_IntList, node.args[0], node.args[1], **kwargs)
+
+
 def _same_arguments(target: Any) -> Callable[[Editor, Node], Any]:
     def rule(editor: Editor, node: Node) -> Any:
         return _call(editor, node, target, *node.args)
@@ -143,7 +150,7 @@ _RULES: dict[str, Callable[[Editor, Node], Any]] = {
     "convert_element_type": _convert,
     "where": _where,
     "broadcast_in_dim": _broadcast,
-    "sum": _reduction(aten.sum.dim_IntList),
+    "sum": _sum,
     "amax": _reduction(aten.amax.default),
     "amin": _reduction(aten.amin.default),
     "squeeze": _squeeze,

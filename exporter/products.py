@@ -20,7 +20,7 @@ aten = torch.ops.aten
 _PAIRED = 64  # rows of which `pdist` takes all pairs
 
 
-def _norm(x: Tensor, p: float, axes: int | Sequence[int], *, keep: bool) -> Tensor:
+def _norm(x: Tensor, p: float, axes: int | list[int], *, keep: bool) -> Tensor:
     """The p-norm over axes that have elements."""
     if p == 0:
         return (x != 0).to(x.dtype).sum(axes, keepdim=keep)
@@ -113,6 +113,7 @@ PRODUCT_RULES: dict[torch._ops.OpOverload, Rule] = {
     aten.linalg_vector_norm.default: traced(_vector_norm),
     aten.renorm.default: traced(_renorm),
     aten._cdist_forward.default: traced(_cdist),
+    aten.pdist.default: traced(_pdist),  # torch's own way needs a table of index pairs
     aten._pdist_forward.default: traced(_pdist),
     aten._trilinear.default: traced(_trilinear),
     aten.addbmm.default: traced(_addbmm),

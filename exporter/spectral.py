@@ -112,7 +112,7 @@ def _linalg_svd(
     if min(size(a)) == 0:
         raise NotRewritten
     norms = _svd(_tall(a)).norms.squeeze(-2)
-    return None, torch.sort(norms, -1, descending=True)[0], None
+    return None, torch.topk(norms, norms.shape[-1])[0], None
 
 
 class _Eigen(NamedTuple):
@@ -148,7 +148,7 @@ def _eigh(a: Tensor, *, upper: bool = False) -> _Eigen:
 def _linalg_eigh(a: Tensor, triangle: str, _vectors: bool) -> tuple[Tensor | None, ...]:
     """Eigenvalues only."""
     values = _eigh(a, upper=triangle.upper() == "U").values.squeeze(-2)
-    return torch.sort(values, -1)[0], None
+    return torch.topk(values, values.shape[-1], largest=False)[0], None
 
 
 def _pinv(a: Tensor, atol: Tensor | None, rtol: Tensor | None, hermitian: bool) -> Tensor:

@@ -319,6 +319,7 @@ TRIANGULAR_RULES: dict[torch._ops.OpOverload, Rule] = {
     aten.linalg_solve_triangular.default: traced(_linalg_solve_triangular),
     aten.triangular_solve.default: traced(_triangular_solve),
     aten.linalg_cholesky_ex.default: traced(_cholesky),
+    aten.cholesky_solve.default: traced(_cholesky_solve),
     aten._cholesky_solve_helper.default: traced(_cholesky_solve),
     aten.cholesky_inverse.default: traced(_cholesky_inverse),
     aten.linalg_lu_factor_ex.default: traced(_lu_factor),
