@@ -66,6 +66,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "where": (prims.where.default, X > 0.4, X, Y),
     "where_number": (prims.where.default, X > 0.4, X, 0.0),
     "sum": (prims.sum.default, X, [0]),
+    "sum_of_int32": (prims.sum.default, torch.ones(2, 3, dtype=torch.int32), [0]),
     "sum_of_all": (prims.sum.default, X, [0, 1]),
     "amax": (prims.amax.default, X, [1]),
     "amin": (prims.amin.default, X, [0]),
