@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ from typing import Any
 from ...errors import InputFileError
 from ...exporter.signature import Dim, TensorSpec
 from ..base import Signature
-from .features import Feature, features
+from .features import DTYPES, Feature, features
 
 __all__ = [
     "SIGNATURE",
+    "adopted",
     "listed_shapes",
     "matched",
     "read_signature",
@@ -28,6 +29,10 @@ SIGNATURE = "isomorph.signature"
 
 _DTYPES = {"FLOAT16": "float16", "FLOAT32": "float32", "DOUBLE": "float64", "INT32": "int32"}
 _REMEDY = "export the model again"
+_FOREIGN = (
+    "convert the model with inputs and outputs in its own order, and with its own shapes and "
+    "dtypes: ct.TensorType(shape=..., dtype=...)"
+)
 
 
 def write_signature(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
@@ -119,6 +124,53 @@ def matched(
     return inputs, outputs
 
 
+def adopted(
+    path: Path, file: Signature, signature: Signature
+) -> tuple[tuple[Feature, ...], tuple[Feature, ...]]:
+    """The features of a package that another tool made, one a tensor of `signature`.
+
+    They go by name where both have the same names, and by place where not: other tools number
+    what they have no names of. The package may take more sizes than the model.
+
+    Raises:
+        InputFileError: the package takes or returns something else.
+    """
+    inputs, outputs = (
+        tuple(_adopted(path, kind, found, wanted))
+        for kind, found, wanted in (
+            ("input", file.inputs, signature.inputs),
+            ("output", file.outputs, signature.outputs),
+        )
+    )
+    return inputs, outputs
+
+
+def _adopted(
+    path: Path, kind: str, found: Sequence[TensorSpec], wanted: Sequence[TensorSpec]
+) -> Iterator[Feature]:
+    if len(found) != len(wanted):
+        raise _other(path, f"{kind}s", _names(found), f"{kind}s: {_names(wanted)}", _FOREIGN)
+    named = {spec.name: spec for spec in found}
+    by_name = named.keys() == {tensor.name for tensor in wanted}
+    for place, tensor in enumerate(wanted):
+        spec = named[tensor.name] if by_name else found[place]
+        own = spec.shape, tensor.shape
+        if spec.dtype != DTYPES.get(tensor.dtype) or not (
+            own == ((1,), ()) or (len(own[0]) == len(own[1]) and all(map(_holds, *own)))
+        ):
+            what = f"{kind} {spec.name}"
+            raise _other(path, what, _told(spec), f"{tensor.name}: {_told(tensor)}", _FOREIGN)
+        yield Feature(spec.name, spec.dtype, spec.shape)
+
+
+def _holds(size: int | Dim, other: int | Dim) -> bool:
+    """Whether a size in the file can be every size that the model has there."""
+    if not isinstance(size, Dim):
+        return size == other
+    least, most = (other.min, other.max) if isinstance(other, Dim) else (other, other)
+    return size.min <= least and (size.max is None or (most is not None and most <= size.max))
+
+
 def _fits(spec: TensorSpec, feature: Feature, kind: str) -> bool:
     """Whether the shapes agree; the bounds of a computed size do not stand in the file."""
     return len(spec.shape) == len(feature.shape) and all(
@@ -142,8 +194,8 @@ def _spec(path: Path, kind: str, feature: Any) -> TensorSpec:
         found = feature.type.WhichOneof("Type") or "nothing"
         raise InputFileError(
             f"the {kind} {feature.name} of {path.name} is no array of numbers ({found})",
-            hint="convert the model with ct.TensorType inputs and outputs, not images or "
-            "dictionaries",
+            hint="convert the model with ct.TensorType inputs and outputs: no images, and no "
+            "classifier_config",
         )
     return TensorSpec(feature.name, dtype, _shape(feature.name, array))
 
@@ -171,7 +223,7 @@ def _told(item: Any) -> str:
     return f"{item.dtype} [{', '.join(map(str, item.shape))}]"
 
 
-def _other(path: Path, what: str, found: str, wanted: str) -> InputFileError:
+def _other(path: Path, what: str, found: str, wanted: str, hint: str = _REMEDY) -> InputFileError:
     return InputFileError(
-        f"{path.name} has {what}: {found}, where its signature tells {wanted}", hint=_REMEDY
+        f"{path.name} has {what}: {found}, where its signature tells {wanted}", hint=hint
     )

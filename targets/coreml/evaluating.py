@@ -43,14 +43,18 @@ class EvaluatingRunner:
     def __call__(
         self, arrays: Mapping[str, NDArray[Any]], reading: str
     ) -> Mapping[str, NDArray[Any]]:
-        """Outputs by feature name; `reading` is one of `readings`, or empty."""
+        """Outputs by feature name; `reading` is one of `readings`, or empty.
+
+        States are new, all zeros, in each call, as when an app makes one for each prediction.
+        """
         import torch
 
         from .evaluate.interpreter import run_function
+        from .evaluate.state import fresh_states
 
         accumulate = torch.float16 if reading == "float16 sums" else torch.float32
         given = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        found = run_function(self._function, given, accumulate)
+        found = run_function(self._function, {**given, **fresh_states(self._function)}, accumulate)
         return {name: value.numpy() for name, value in found.items()}
 
 

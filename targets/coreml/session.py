@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,13 +15,14 @@ from ..closing import Closing
 from ..feed import checked_feed
 from ..int32 import require_int32
 from .description import (
+    adopted,
     listed_shapes,
     matched,
     read_signature,
     stored_signature,
     the_function,
 )
-from .features import Feature, features
+from .features import Feature
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +57,9 @@ class CoreMlSession(Closing):
         device: "cpu": evaluated here, or run by Apple's runtime on macOS; "gpu", "ne" and "all"
             exist on macOS alone.
         signature: the user's names, dtypes and dims; None: those in the package's metadata, or
-            what Core ML itself knows of a package that another tool made.
+            what Core ML itself knows of a package that another tool made. Such a package's
+            inputs and outputs go by place where their names are not the user's; the evidence
+            says so.
 
     Raises:
         InputFileError: the package is missing, corrupt, or not what `signature` says.
@@ -79,19 +83,18 @@ class CoreMlSession(Closing):
             )
         types = {port.name: port.type for port in _ports(function)}
         file = read_signature(path, described, [types.get(o.name) for o in described.output])
-        given = signature or stored_signature(path, package.spec)
-        if given is None:
-            given = file
-            self._inputs, self._outputs = features(file.inputs, file.outputs)
-        else:
-            self._inputs, self._outputs = matched(path, file, given)
+        stored = stored_signature(path, package.spec)
+        given = signature or stored or file
+        # Only what Isomorph wrote is bound to have the names that it would give.
+        match = adopted if stored is None else matched
+        self._inputs, self._outputs = match(path, file, given)
         self.inputs, self.outputs = given.inputs, given.outputs
         self._listed = listed_shapes(described)
         self._runner: Runner | None = (
             AppleRunner(path, device, name) if apple else EvaluatingRunner(package, function)
         )
         self.readings = self._runner.readings
-        self.evidence = self._runner.evidence
+        self.evidence = _told_names(self._runner.evidence, (*self._inputs, *self._outputs), given)
 
     def run(self, inputs: Mapping[str, NDArray[Any]], reading: str = "") -> dict[str, NDArray[Any]]:
         """Outputs by name for `inputs` by name.
@@ -134,7 +137,7 @@ class CoreMlSession(Closing):
 
 
 def _as_array(array: NDArray[Any], feature: Feature) -> NDArray[Any]:
-    shaped = array.reshape(array.shape or (1,))
+    shaped = array.reshape(array.shape or (1,)) if feature.shape else array
     return shaped.astype(feature.dtype, copy=False)
 
 
@@ -156,6 +159,19 @@ def _as_tensor(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
                     hint="cast to int32 in the model before the arithmetic",
                 )
     return np.array(array, dtype=spec.dtype)
+
+
+def _told_names(evidence: Evidence, found: Sequence[Feature], given: Signature) -> Evidence:
+    """The evidence with what else the file calls a tensor, where that is not what it was asked."""
+    specs = (*given.inputs, *given.outputs)
+    called = {
+        spec.name: feature.name
+        for spec, feature in zip(specs, found, strict=True)
+        if spec.name != feature.name
+    }
+    if not called:
+        return evidence
+    return replace(evidence, details={**evidence.details, "names in the package": called})
 
 
 def _ports(function: Any) -> Iterator[Any]:

@@ -16,6 +16,11 @@ from .program import Program, read_program
 __all__ = ["Package", "read_package"]
 
 _REMEDY = "copy the whole .mlpackage folder again, or export the model again"
+_OLD = "convert it again with minimum_deployment_target iOS 15 or later"
+_KINDS = {
+    f"pipeline{kind}": "check each model of the pipeline on its own"
+    for kind in ("", "Classifier", "Regressor")
+}
 _MODEL_PATH = "@model_path/"
 _LARGEST = 2**31
 """Bytes that a protobuf message cannot have."""
@@ -70,9 +75,7 @@ def read_package(path: Path) -> Package:
     if kind != "mlProgram":
         raise InputFileError(
             f"{path} holds {kind or 'no model'} where an ML Program (iOS 15 or later) is expected",
-            hint="convert it again with minimum_deployment_target iOS 15 or later"
-            if kind
-            else _REMEDY,
+            hint=_KINDS.get(kind, _OLD) if kind else _REMEDY,
         )
     blobs: dict[str, BlobFile] = {}
 

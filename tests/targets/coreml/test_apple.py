@@ -62,7 +62,7 @@ def doubled(write):
 def test_a_device_is_the_compute_units_that_have_it(doubled, request, device, units):
     request.getfixturevalue("mac")
     with CoreMlTarget().open(doubled.artifact.path, device) as session:
-        found = session.run({"args_0": np.arange(4, dtype=np.int32)})
+        found = session.run({"args_0": np.arange(4)})
         evidence = session.evidence
     assert Model.asked == [(str(doubled.artifact.path), units, {})]
     assert (evidence.kind, evidence.version) == ("executed", "macOS 15.1")
