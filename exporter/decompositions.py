@@ -7,7 +7,8 @@ carry its module path and source line, and all others stay as they are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from .inplace import functionalize, is_mutating
 from .nodes import Editor
 from .prims import as_aten
 
@@ -45,7 +47,8 @@ def inlined(editor: Editor, node: Node, function: Decomposition) -> Any:
     """
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     nodes = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
-    traced = _trace(function, leaves, spec, nodes)
+    target: Any = node.target
+    traced = _trace(function, target, leaves, spec, nodes)
     return None if traced is None else _inline(editor, node, traced, nodes)
 
 
@@ -67,7 +70,7 @@ def _decomposition(target: Any) -> Decomposition | None:
 
 
 def _trace(
-    function: Decomposition, leaves: list[Any], spec: Any, nodes: list[Node]
+    function: Decomposition, kernel: Decomposition, leaves: list[Any], spec: Any, nodes: list[Node]
 ) -> GraphModule | None:
     from torch._dispatch.python import enable_python_dispatcher
     from torch._guards import detect_fake_mode
@@ -79,7 +82,7 @@ def _trace(
     if mode is None:
         return None
 
-    def call(*given: Any) -> Any:
+    def call(function: Decomposition, *given: Any) -> Any:
         found = dict(zip(nodes, given, strict=True))
         args, kwargs = pytree.tree_unflatten(
             [found[leaf] if isinstance(leaf, Node) else leaf for leaf in leaves], spec
@@ -87,14 +90,26 @@ def _trace(
         result = function(*args, **kwargs)
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
-    try:
-        # The C++ kernels of composite operators would fix dynamic sizes at their examples.
-        with mode, torch.no_grad(), enable_python_dispatcher():
-            traced = make_fx(call, tracing_mode="real")(*values)
-    except Exception:  # noqa: BLE001 - a decomposition may ask for what a fake tensor has not
+    # The C++ kernels of composite operators would fix dynamic sizes at their examples; where all
+    # sizes are fixed, they know what torch's Python forms of some operators refuse.
+    static = all(isinstance(value, torch.Tensor) and _is_static(value) for value in values)
+    traced = None
+    with suppress(Exception), mode, torch.no_grad(), enable_python_dispatcher():
+        traced = make_fx(partial(call, function), tracing_mode="real")(*values)
+    if traced is None and static:
+        with suppress(Exception), mode, torch.no_grad():
+            traced = make_fx(partial(call, kernel), tracing_mode="real")(*values)
+    if traced is None:  # a decomposition may ask for what a fake tensor has not
+        return None
+    functionalize(traced.graph)  # some decompositions write into tensors of their own
+    if any(map(is_mutating, traced.graph.nodes)):
         return None
     traced.graph.eliminate_dead_code()
     return traced
+
+
+def _is_static(value: torch.Tensor) -> bool:
+    return all(isinstance(size, int) for size in value.shape)
 
 
 def _inline(editor: Editor, node: Node, traced: GraphModule, nodes: list[Node]) -> Any:

@@ -90,7 +90,9 @@ def _functional_overload(node: Node) -> Any:
             return None
         if isinstance(argument, float) and not written.dtype.is_floating_point:
             return None
-    if written.dtype == torch.bool or ("div" in packet and not written.dtype.is_floating_point):
+    if written.dtype == torch.bool and not packet.startswith(("bitwise_", "logical_")):
+        return None
+    if "div" in packet and not written.dtype.is_floating_point:
         return None
     return functional
 

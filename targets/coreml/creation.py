@@ -114,9 +114,20 @@ def _eye(editor: Editor, node: Node) -> Any:
     return editor.call(node, aten._to_copy.default, same, dtype=value.dtype, value=value)
 
 
+def _linspace(editor: Editor, node: Node) -> Any:
+    """coremltools makes float32 of whatever dtype is asked for, and reads no other argument."""
+    value = node.meta["val"]
+    if not node.kwargs.get("dtype") or any(isinstance(arg, Node) for arg in node.args):
+        return None
+    if value.dtype == torch.float32:
+        return editor.call(node, aten.linspace.default, *node.args, value=value)
+    return None
+
+
 CREATION_RULES: dict[Any, Rule] = {
     aten.full.default: _full,
     aten.full_like.default: _full_like,
+    aten.linspace.default: _linspace,
     aten.new_full.default: _new_full,
     aten.scalar_tensor.default: _scalar_tensor,
     **dict.fromkeys((aten.zeros.default, aten.empty.memory_format), _constant(0)),

@@ -22,7 +22,10 @@ __all__ = ["fault"]
 aten = torch.ops.aten
 
 _VARIANCES = (aten.var.correction, aten.std.correction)
-_COUNTING = (aten.arange.default, aten.arange.start, aten.arange.start_step)
+_COUNTING = (
+    *(aten.arange.default, aten.arange.start, aten.arange.start_step),
+    aten.linspace.default,
+)
 
 
 # expm1 as exp(x) - 1 and log1p as log(1 + x) have no digits near zero; `inverse` adds 1e-4 to what
@@ -37,11 +40,13 @@ _LOOSE = {
 
 
 # The strings "same" and "valid" mean other borders in MIL; the diagonal keeps an axis too many;
-# boolean bits are taken for integers.
+# boolean bits are taken for integers; a tensor's lower bound wins over its upper one; RMS norms are
+# scaled before epsilon is added, which then counts for more.
 _ALWAYS = {
     *(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding),
     *(aten.diagonal.default, aten.diagonal_copy.default),
-    *(aten.bitwise_and.Tensor, aten.bitwise_not.default),
+    *(aten.bitwise_and.Tensor, aten.bitwise_not.default, aten.clamp.Tensor, aten.copy.default),
+    *(aten.rms_norm.default, aten._fused_rms_norm.default),
 }
 
 
@@ -74,6 +79,13 @@ def fault(node: Node) -> bool:
         return not has_whole_factors(node)
     if target in _AVERAGES:
         return _hangs_over(node)
+    if target is aten.clamp.default:  # one-sided it is cut at float32's largest number too
+        return argument(node, "min") is None or argument(node, "max") is None
+    if target is aten.softplus.default:  # beta and threshold count for images only
+        return (argument(node, "beta"), argument(node, "threshold")) != (1, 20)
+    if target is aten.floor_divide.default:  # of integers it is written as float32
+        value = tensor_value(node)
+        return value is not None and not value.is_floating_point()
     if target in _ALWAYS:
         return True
     if target in _LOOSE:

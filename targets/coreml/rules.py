@@ -11,13 +11,14 @@ from torch.fx import Node
 from ...exporter.decompositions import decompose
 from ...exporter.linear_algebra import LINALG_RULES
 from ...exporter.nearest import NEAREST_RULES
-from ...exporter.nodes import Editor
+from ...exporter.nodes import Editor, argument
 from ...exporter.pooling_windows import WINDOW_RULES
 from ...exporter.rules import RULES as _SHARED
 from ...exporter.rules import Rule
 from ...exporter.special_functions import SPECIAL_RULES
 from ...exporter.strided import STRIDED_RULES
-from .creation import CREATION_RULES, filled
+from ...exporter.traced_rules import traced
+from .creation import CREATION_RULES, filled, sizes_of
 from .ranks import with_an_axis
 
 __all__ = ["RULES", "otherwise"]
@@ -60,6 +61,49 @@ def _rsqrt(editor: Editor, node: Node) -> Any:
     return editor.call(node, aten.div.Tensor, one, root, value=value)
 
 
+def _clamp(editor: Editor, node: Node) -> Any:
+    """The upper bound wins, as in PyTorch."""
+    value, x = node.meta["val"], node.args[0]
+    for name, target in (("min", aten.maximum.default), ("max", aten.minimum.default)):
+        bound = argument(node, name)
+        if bound is None:
+            continue
+        if not isinstance(bound, Node):
+            bound = filled(editor, node, [], bound, value.dtype)
+        elif bound.meta["val"].dtype != value.dtype:
+            bound = editor.call(node, aten._to_copy.default, bound, dtype=value.dtype)
+        x = editor.call(node, target, x, bound)
+    return x
+
+
+def _copy(editor: Editor, node: Node) -> Any:
+    """What was written over a tensor, in that tensor's shape and dtype."""
+    value, source = node.meta["val"], node.args[1]
+    if not isinstance(source, Node):
+        return None
+    if source.meta["val"].dtype != value.dtype:
+        source = editor.call(node, aten._to_copy.default, source, dtype=value.dtype)
+    if source.meta["val"].shape != value.shape:
+        sizes = sizes_of(editor, node, node.args[0])
+        source = editor.call(node, aten.expand.default, source, sizes, value=value)
+    return source
+
+
+def _softplus(x: torch.Tensor, beta: float, threshold: float) -> torch.Tensor:
+    scaled = x * beta
+    soft = torch.clamp_min(scaled, 0) + torch.log1p(torch.exp(-scaled.abs()))
+    return torch.where(scaled > threshold, x, soft / beta)
+
+
+def _whole_division(editor: Editor, node: Node) -> Any:
+    """coremltools gives float32, also of integers."""
+    value = node.meta["val"]
+    if value.is_floating_point():
+        return None
+    quotient = editor.call(node, aten.div.Tensor_mode, *node.args, rounding_mode="floor")
+    return editor.call(node, aten._to_copy.default, quotient, dtype=value.dtype, value=value)
+
+
 _LOGIC = {
     aten.logical_and.default: (aten.bitwise_and.Tensor, aten.__and__.Tensor),
     aten.logical_or.default: (aten.bitwise_or.Tensor, aten.__or__.Tensor),
@@ -94,5 +138,8 @@ RULES = _merged(
     WINDOW_RULES,
     NEAREST_RULES,
     {aten.trunc.default: _trunc, aten.rsqrt.default: _rsqrt},
+    {aten.copy.default: _copy},
+    dict.fromkeys((aten.clamp.default, aten.clamp.Tensor), _clamp),
+    {aten.softplus.default: traced(_softplus), aten.floor_divide.default: _whole_division},
     {bits: _of_booleans(logic) for logic, names in _LOGIC.items() for bits in names},
 )
