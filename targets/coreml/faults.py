@@ -52,6 +52,8 @@ _ALWAYS = {
 
 _AVERAGES = (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
 
+_FILLS = (aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+
 
 def _hangs_over(node: Node) -> bool:
     """A mean in ceil mode counts padding where no documentation says whether it does."""
@@ -86,6 +88,14 @@ def fault(node: Node) -> bool:
     if target is aten.floor_divide.default:  # of integers it is written as float32
         value = tensor_value(node)
         return value is not None and not value.is_floating_point()
+    if target in _FILLS:  # what is filled is not broadcast to its mask
+        value, x = tensor_value(node), tensor_value(node.args[0])
+        return value is not None and x is not None and value.shape != x.shape
+    if target is aten.linalg_vector_norm.default and argument(node, "ord") == 0:
+        return True  # the count stays an integer
+    if target is aten.reshape.default:  # an empty shape is taken for none
+        value, x = tensor_value(node), tensor_value(node.args[0])
+        return value is not None and x is not None and not value.dim() and x.dim() > 0
     if target in _ALWAYS:
         return True
     if target in _LOOSE:

@@ -9,12 +9,14 @@ import torch
 from torch.fx import Node
 
 from ...exporter.decompositions import decompose
+from ...exporter.embedding import EMBEDDING_RULES
 from ...exporter.linear_algebra import LINALG_RULES
 from ...exporter.nearest import NEAREST_RULES
-from ...exporter.nodes import Editor, argument
+from ...exporter.nodes import Editor, argument, tensor_value
 from ...exporter.pooling_windows import WINDOW_RULES
 from ...exporter.rules import RULES as _SHARED
 from ...exporter.rules import Rule
+from ...exporter.scattering import SCATTER_RULES
 from ...exporter.special_functions import SPECIAL_RULES
 from ...exporter.strided import STRIDED_RULES
 from ...exporter.traced_rules import traced
@@ -89,6 +91,21 @@ def _copy(editor: Editor, node: Node) -> Any:
     return source
 
 
+def _without_axes(editor: Editor, node: Node) -> Any:
+    """A reshape to no axes at all: MIL takes an empty shape for none."""
+    value, x = node.meta["val"], tensor_value(node.args[0])
+    if x is None or value.dim() or not x.dim():
+        return None
+    one = editor.call(node, aten.reshape.default, node.args[0], [1])
+    return editor.call(node, aten.squeeze.dims, one, [0], value=value)
+
+
+def _squeeze(_: Editor, node: Node) -> Any:
+    """Nothing to take away."""
+    x = tensor_value(node.args[0])
+    return node.args[0] if x is not None and not x.dim() else None
+
+
 def _softplus(x: torch.Tensor, beta: float, threshold: float) -> torch.Tensor:
     scaled = x * beta
     soft = torch.clamp_min(scaled, 0) + torch.log1p(torch.exp(-scaled.abs()))
@@ -137,8 +154,10 @@ RULES = _merged(
     STRIDED_RULES,
     WINDOW_RULES,
     NEAREST_RULES,
+    SCATTER_RULES,
+    EMBEDDING_RULES,
     {aten.trunc.default: _trunc, aten.rsqrt.default: _rsqrt},
-    {aten.copy.default: _copy},
+    {aten.copy.default: _copy, aten.reshape.default: _without_axes, aten.squeeze.dims: _squeeze},
     dict.fromkeys((aten.clamp.default, aten.clamp.Tensor), _clamp),
     {aten.softplus.default: traced(_softplus), aten.floor_divide.default: _whole_division},
     {bits: _of_booleans(logic) for logic, names in _LOGIC.items() for bits in names},
