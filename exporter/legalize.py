@@ -9,7 +9,7 @@ then falls back to a retrace, or reports the operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import Graph, Node
@@ -18,6 +18,7 @@ from .complex_pairs import complex_to_pairs
 from .inplace import functionalize, is_mutating
 from .nodes import Editor
 from .rules import ALWAYS, CHECKS, RULES, Rule
+from .shapes import environments_of, for_all_sizes
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -55,9 +56,9 @@ def legalize(
     if functional:
         complex_to_pairs(program)
         calls = [node for node in graph.nodes if node.op == "call_function"]
-        editor = Editor(graph)
+        editor, sizes = Editor(graph), environments_of(program)
         for node in calls:
-            _rewrite(editor, node, supported, rules, fallback)
+            _rewrite(editor, node, supported, rules, fallback, sizes)
         graph.eliminate_dead_code()
     program.graph_module.recompile()
     return functional
@@ -76,12 +77,14 @@ def rewrite(
         Those that neither a rule nor `fallback` rewrites; they stay as they are.
     """
     graph = program.graph_module.graph
-    editor = Editor(graph)
+    editor, sizes = Editor(graph), environments_of(program)
     denied = set(nodes)
+
+    def allowed(node: Node) -> bool:
+        return node not in denied and supported(node)
+
     kept = [
-        node
-        for node in list(denied)
-        if not _rewrite(editor, node, lambda n: n not in denied and supported(n), rules, fallback)
+        node for node in list(denied) if not _rewrite(editor, node, allowed, rules, fallback, sizes)
     ]
     graph.eliminate_dead_code()
     program.graph_module.recompile()
@@ -115,9 +118,17 @@ def _rewrite(
     supported: Supported,
     rules: Mapping[Any, Rule],
     fallback: Rule | None,
+    sizes: Sequence[Any],
     depth: int = 0,
 ) -> bool:
-    """Whether `node` was rewritten."""
+    """Whether `node` was rewritten.
+
+    A rewrite that holds for some sizes only is none; `sizes` are the program's environments.
+    """
+
+    def written(rule: Rule) -> Any:
+        return for_all_sizes(sizes, lambda: rule(editor, node))
+
     target: Any = node.target
     if target in CHECKS:
         node.graph.erase_node(node)
@@ -125,16 +136,16 @@ def _rewrite(
     value = None
     rule = ALWAYS.get(target)
     if rule is not None:
-        value = rule(editor, node)
+        value = written(rule)
     elif not supported(node):
         rule = rules.get(target)
-        value = rule(editor, node) if rule is not None else None
+        value = written(rule) if rule is not None else None
         if value is None and fallback is not None:
-            value = fallback(editor, node)
+            value = written(fallback)
     if value is None:
         return False
     made = editor.replace(node, value)
     if fallback is not None and depth < _DEPTH:
         for new in made:
-            _rewrite(editor, new, supported, rules, fallback, depth + 1)
+            _rewrite(editor, new, supported, rules, fallback, sizes, depth + 1)
     return True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...exporter.flattening import refresh_outputs
 from ...exporter.nodes import tensor_value
+from ...exporter.shapes import environments_of, sizes_kept
 from ..unsupported import cannot_express, unsupported
 from .failures import failing_node
 from .prepare import rewritten
@@ -34,9 +35,11 @@ def converted(program: ExportedProgram, convert: Callable[[], Any]) -> Any:
         ConversionError: a translation leaves an argument out, and nothing can take its place.
         Exception: whatever coremltools raises where nothing can be rewritten.
     """
+    environments = environments_of(program)
     for _ in range(_ATTEMPTS):
         try:
-            with watching(partial(_matters, program)):
+            # A translation may ask about a size; the next attempt must not read its answer.
+            with sizes_kept(environments), watching(partial(_matters, program)):
                 return convert()
         except ArgumentsLeftOut as left:
             if kept := _replace(program, [n for n in program.graph.nodes if n.name in left.names]):

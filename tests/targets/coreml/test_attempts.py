@@ -11,9 +11,12 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from isomorph.errors import ConversionError
+from isomorph.exporter import decompositions
 from isomorph.targets.base import Signature
 from isomorph.targets.coreml import attempts
+from isomorph.targets.coreml.prepare import prepared
 from isomorph.targets.coreml.target import CoreMlOptions, CoreMlTarget
+from isomorph.targets.coreml.watching import ArgumentsLeftOut
 from torch import Tensor, nn
 
 
@@ -66,6 +69,46 @@ def test_what_a_translation_fails_on_is_decomposed(tmp_path: Path) -> None:
         return torch.logcumsumexp(x, 0) + torch.special.entr(x.abs()).sum()
 
     torch.testing.assert_close(computed(function, X, tmp_path), function(X))
+
+
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_what_is_tried_again_takes_every_size(write: Any, size: int) -> None:
+    written = write(LEFT_OUT["gelu_tanh"], X[:, :4].repeat(2, 1)[:4], args_0_0="batch:1..16")
+    written.demand_right(torch.randn(size, 4), tolerance=1e-5)
+
+
+def test_a_decomposition_that_asks_for_a_size_is_not_taken(
+    write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def for_four_alone(x: Tensor, approximate: str = "none") -> Tensor:
+        return x if x.shape[0] == 4 else x * 2
+
+    table = {torch.ops.aten.gelu.default: for_four_alone}
+    monkeypatch.setattr(decompositions, "_table", lambda: table)
+    with pytest.raises(ConversionError, match="coremltools leaves approximate out"):
+        write(LEFT_OUT["gelu_tanh"], torch.ones(4, 4), args_0_0="batch:1..16")
+    # Where the size is fixed it may be asked for.
+    write(LEFT_OUT["gelu_tanh"], torch.ones(4, 4))
+
+
+def test_what_a_translation_learns_of_a_size_the_next_attempt_does_not_read(captured: Any) -> None:
+    graph = captured(LEFT_OUT["gelu_tanh"], torch.ones(4, 4), args_0_0="batch:1..16")
+    program = prepared(graph)
+    seen = []
+
+    def convert() -> str:
+        first = next(node for node in program.graph.nodes if node.op == "placeholder")
+        batch = first.meta["val"].shape[0]
+        seen.append(str(batch))
+        assert batch == 4  # which fixes it
+        assert str(batch) == "4"
+        if len(seen) == 1:
+            (node,) = (n for n in program.graph.nodes if n.target is torch.ops.aten.gelu.default)
+            raise ArgumentsLeftOut({node.name: {"approximate"}})
+        return "converted"
+
+    assert attempts.converted(program, convert) == "converted"
+    assert seen[0] == seen[1] != "4"
 
 
 def test_what_cannot_be_rewritten_is_named_with_the_argument_left_out(
