@@ -20,7 +20,7 @@ from .nodes import Editor, tensor_value
 from .rules import Rule
 from .traced_rules import NotRewritten, traced
 
-__all__ = ["SCATTER_RULES", "bounded", "in_segments", "static"]
+__all__ = ["SCATTER_RULES", "bounded", "in_segments", "is_at_mask", "static"]
 
 aten = torch.ops.aten
 
@@ -46,6 +46,21 @@ def static(function: Callable[..., Any]) -> Rule:
         return rewritten(editor, node)
 
     return rule
+
+
+def is_at_mask(node: Node) -> bool:
+    """Whether a node writes where one boolean mask over the first axes is true, of known sizes."""
+    if node.target not in (aten.index_put.default, aten._unsafe_index_put.default):
+        return False
+    indices: Any = node.args[1]
+    mask = tensor_value(indices[0])
+    values = [tensor_value(item) for item in (node.args[0], indices[0], node.args[2])]
+    return (
+        mask is not None
+        and mask.dtype == torch.bool
+        and not any(tensor_value(item) is not None for item in indices[1:])
+        and all(v is not None and all(isinstance(s, int) for s in v.shape) for v in values)
+    )
 
 
 def _along(dim: int, rank: int, places: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 
 from ...exporter.nearest import NEAREST_RULES, has_whole_factors
 from ...exporter.nodes import argument, tensor_value
+from ...exporter.scattering import is_at_mask
 from .creation import CREATION_RULES
 from .ranks import is_without_axes
 
@@ -93,6 +94,8 @@ def fault(node: Node) -> bool:
         return value is not None and x is not None and value.shape != x.shape
     if target is aten.linalg_vector_norm.default and argument(node, "ord") == 0:
         return True  # the count stays an integer
+    if is_at_mask(node):  # as many values as are written are asked for
+        return True
     if target is aten.reshape.default:  # an empty shape is taken for none
         value, x = tensor_value(node), tensor_value(node.args[0])
         return value is not None and x is not None and not value.dim() and x.dim() > 0

@@ -100,10 +100,11 @@ def _without_axes(editor: Editor, node: Node) -> Any:
     return editor.call(node, aten.squeeze.dims, one, [0], value=value)
 
 
-def _squeeze(_: Editor, node: Node) -> Any:
-    """Nothing to take away."""
+def _itself(_: Editor, node: Node) -> Any:
+    """What squeezing, or the logarithm of a sum of exponentials, makes of a number."""
     x = tensor_value(node.args[0])
-    return node.args[0] if x is not None and not x.dim() else None
+    same = x is not None and not x.dim() and x.dtype == node.meta["val"].dtype
+    return node.args[0] if same else None
 
 
 def _softplus(x: torch.Tensor, beta: float, threshold: float) -> torch.Tensor:
@@ -157,7 +158,8 @@ RULES = _merged(
     SCATTER_RULES,
     EMBEDDING_RULES,
     {aten.trunc.default: _trunc, aten.rsqrt.default: _rsqrt},
-    {aten.copy.default: _copy, aten.reshape.default: _without_axes, aten.squeeze.dims: _squeeze},
+    {aten.copy.default: _copy, aten.reshape.default: _without_axes},
+    dict.fromkeys((aten.squeeze.dims, aten.logsumexp.default), _itself),
     dict.fromkeys((aten.clamp.default, aten.clamp.Tensor), _clamp),
     {aten.softplus.default: traced(_softplus), aten.floor_divide.default: _whole_division},
     {bits: _of_booleans(logic) for logic, names in _LOGIC.items() for bits in names},
