@@ -99,8 +99,8 @@ def _scatter_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
 ) -> Tensor:
     if not x.dim():
-        one = (item.reshape(1) for item in (index, source))
-        return _scatter_reduce(x.reshape(1), 0, *one, reduce, include_self).reshape([])
+        index, source = index.reshape(1), source.reshape(1)
+        return _scatter_reduce(x.reshape(1), 0, index, source, reduce, include_self).reshape([])
     dim %= x.dim()
     index, source = (item.reshape(1) if not item.dim() else item for item in (index, source))
     source = source[tuple(slice(0, size) for size in index.shape)]
@@ -127,7 +127,9 @@ def _scatter_reduce(
     return found.reshape([-1, *rest]).movedim(0, dim)
 
 
-def _spread(x: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[Any, ...]:
+def _spread(
+    x: Tensor, dim: int, index: Tensor, source: Tensor
+) -> tuple[Tensor, int, Tensor, Tensor]:
     """The arguments of `scatter` for those of an operator that writes whole slices."""
     if not x.dim():
         return x.reshape(1), 0, index.reshape(1), source.reshape(1)
@@ -305,15 +307,18 @@ def _segment_reduce(
     return found.reshape([*before, segments, *after])
 
 
-def _clamped(x: Tensor, indices: Sequence[Tensor | None], lowest: int) -> list[Tensor | None]:
+def _clamped(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Places within `x`; those outside are masked. Negative ones count from the end."""
     return [
-        None if index is None else index.clamp(lowest * x.shape[axis], x.shape[axis] - 1)
+        None
+        if index is None
+        else _from_zero(index.clamp(-x.shape[axis], x.shape[axis] - 1), x.shape[axis])
         for axis, index in enumerate(indices)
     ]
 
 
 def _masked_index(x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: float) -> Tensor:
-    found = aten.index.Tensor(x, _clamped(x, indices, 0))
+    found = aten.index.Tensor(x, _clamped(x, indices))
     return torch.where(mask, found, torch.full([], fill, dtype=x.dtype))
 
 
@@ -321,7 +326,7 @@ def _masked_index_put(
     x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor
 ) -> Tensor:
     values = torch.where(mask, values, torch.full([], 0, dtype=values.dtype))
-    return _index_put(x, _clamped(x, indices, -1), values, True)
+    return _index_put(x, _clamped(x, indices), values, True)
 
 
 def _repeats(repeats: Tensor, output_size: int | None) -> Tensor:

@@ -61,6 +61,14 @@ def _hangs_over(node: Node) -> bool:
     return bool(argument(node, "ceil_mode"))
 
 
+def _grows(x: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether `value` has other axes than `x`, or other sizes that are known."""
+    if x.dim() != value.dim():
+        return True
+    pairs = zip(x.shape, value.shape, strict=True)
+    return any(a != b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
+
+
 def fault(node: Node) -> bool:
     """Whether coremltools' translation of a node must not be used."""
     target: Any = node.target
@@ -91,7 +99,7 @@ def fault(node: Node) -> bool:
         return value is not None and not value.is_floating_point()
     if target in _FILLS:  # what is filled is not broadcast to its mask
         value, x = tensor_value(node), tensor_value(node.args[0])
-        return value is not None and x is not None and value.shape != x.shape
+        return value is not None and x is not None and _grows(x, value)
     if target is aten.linalg_vector_norm.default and argument(node, "ord") == 0:
         return True  # the count stays an integer
     if is_at_mask(node):  # as many values as are written are asked for
