@@ -2,7 +2,7 @@
 
 Rotary embeddings are often written with `view_as_complex`, and no deployment format computes with
 complex tensors throughout. All of a program's complex values are rewritten, or none: where one
-operator is not known here (a Fourier transform, say), the target sees the program as it was.
+operator is not known here (a matrix product, say), the target sees the program as it was.
 """
 
 from __future__ import annotations
@@ -57,6 +57,12 @@ def _is_known(node: Node, inputs: set[str]) -> bool:
         return all(map(_is_complex, node.args[:2])) and argument(node, "alpha") == 1
     if node.target is aten.mul.Tensor:
         return all(isinstance(item, (Node, int, float)) for item in node.args)
+    if node.target is aten.div.Tensor:
+        return isinstance(node.args[1], (Node, int, float)) and not _is_complex(node.args[1])
+    if node.target in _OF_LISTS:
+        return all(map(_is_complex, node.args[0]))  # type: ignore[arg-type]
+    if node.target in _SUMS_ALONG:
+        return argument(node, "dtype") is None and bool(argument(node, "dim"))
     return node.target in _RULES
 
 
@@ -148,6 +154,61 @@ def _product(pairs: _Pairs, node: Node) -> Node:
     return pairs.join(node, real, imaginary)
 
 
+def _quotient(pairs: _Pairs, node: Node) -> Node:
+    pair, divisor = node.args
+    if isinstance(divisor, Node) and divisor.meta["val"].dim():
+        divisor = pairs.call(node, aten.unsqueeze.default, divisor, -1)
+    return pairs.call(node, aten.div.Tensor, pairs.of(pair), divisor)
+
+
+def _absolute(pairs: _Pairs, node: Node) -> Node:
+    squares = [pairs.call(node, aten.mul.Tensor, p, p) for p in pairs.parts(node, node.args[0])]
+    return pairs.call(node, aten.sqrt.default, pairs.call(node, aten.add.Tensor, *squares))
+
+
+def _angle(pairs: _Pairs, node: Node) -> Node:
+    real, imaginary = pairs.parts(node, node.args[0])
+    return pairs.call(node, aten.atan2.default, imaginary, real)
+
+
+def _each_alone(pairs: _Pairs, node: Node) -> Node:
+    return pairs.call(node, node.target, pairs.of(node.args[0]))
+
+
+def _of_list(grown: int) -> Rule:
+    def rule(pairs: _Pairs, node: Node) -> Node:
+        items: Any = node.args[0]
+        dim = pairs.axis(node, items[0], "dim", grown)
+        return pairs.call(node, node.target, [pairs.of(item) for item in items], dim)
+
+    return rule
+
+
+def _padded(pairs: _Pairs, node: Node) -> Node:
+    borders: Any = node.args[1]
+    number = argument(node, "value")  # of the real part; zeros stand for both
+    if number:
+        real, imaginary = pairs.parts(node, node.args[0])
+        real = pairs.call(node, node.target, real, borders, number)
+        imaginary = pairs.call(node, node.target, imaginary, borders, 0)
+        return pairs.join(node, real, imaginary)
+    return pairs.call(node, node.target, pairs.of(node.args[0]), [0, 0, *borders], 0)
+
+
+def _along_list(pairs: _Pairs, node: Node) -> Node:
+    """An operator on the dims in a list, whose other arguments stay."""
+    target: Any = node.target
+    source: Any = node.args[0]
+    rank, args = source.meta["val"].dim(), []
+    for entry in target._schema.arguments[1:]:
+        value = argument(node, entry.name)
+        if entry.name in ("dim", "dims"):
+            value = [axis % rank for axis in value]
+        if not entry.kwarg_only:
+            args.append(value)
+    return pairs.call(node, target, pairs.of(source), *args)
+
+
 def _sum(pairs: _Pairs, node: Node) -> Node:
     return pairs.call(node, node.target, pairs.of(node.args[0]), pairs.of(node.args[1]))
 
@@ -204,6 +265,8 @@ def _index(pairs: _Pairs, node: Node) -> Node:
 
 
 _SUMS = (aten.add.Tensor, aten.sub.Tensor)
+_OF_LISTS = (aten.cat.default, aten.stack.default)
+_SUMS_ALONG = (aten.sum.dim_IntList, aten.mean.dim)
 
 _RULES: dict[Any, Rule] = {
     aten.view_as_complex.default: _same,
@@ -213,7 +276,15 @@ _RULES: dict[Any, Rule] = {
     aten.real.default: lambda pairs, node: pairs.parts(node, node.args[0])[0],
     aten.imag.default: lambda pairs, node: pairs.parts(node, node.args[0])[1],
     aten.mul.Tensor: _product,
+    aten.div.Tensor: _quotient,
+    aten.abs.default: _absolute,
+    aten.angle.default: _angle,
+    aten.neg.default: _each_alone,
     **dict.fromkeys(_SUMS, _sum),
+    **dict.fromkeys((*_SUMS_ALONG, aten.flip.default), _along_list),
+    aten.cat.default: _of_list(0),
+    aten.stack.default: _of_list(1),
+    aten.constant_pad_nd.default: _padded,
     **dict.fromkeys(
         (aten._conj.default, aten.conj.default, aten.conj_physical.default), _conjugate
     ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch.utils._pytree import tree_leaves
 
 from ...exporter.flattening import flat_program, refresh_outputs
+from ...exporter.fourier import fourier_to_products
 from ...exporter.graph import Graph
 from ...exporter.legalize import legalize, rewrite
 from ..base import Unsupported
@@ -26,6 +27,7 @@ __all__ = ["find_unsupported", "prepared", "rewritten"]
 def prepared(graph: Graph) -> ExportedProgram:
     """A flat copy of the graph's program, legalised for coremltools."""
     program = flat_program(graph)
+    fourier_to_products(program)
     legalize(program, _supported, RULES, otherwise)
     give_strides(program)
     _rename_what_reads_like_a_mode(program)

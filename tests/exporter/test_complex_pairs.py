@@ -63,6 +63,17 @@ CASES: dict[str, Callable[..., Any]] = {
     "conj": lambda x, c: torch.view_as_real(as_complex(x).conj() + as_complex(x * 2)),
     "parts": lambda x, c: (as_complex(x).real, as_complex(x).imag - 1),
     "complex": lambda x, c: torch.view_as_real(torch.complex(x, x * 2) - torch.complex(x, x)),
+    "quotients": lambda x, c: torch.view_as_real(-as_complex(x) / 3 / (2 + x[..., :4].abs())),
+    "sizes_and_angles": lambda x, c: (as_complex(x).abs(), as_complex(x).angle()),
+    "lists": lambda x, c: torch.view_as_real(
+        torch.stack([torch.cat([as_complex(x), as_complex(x * 2)], -1)] * 2, -1)
+    ),
+    "reduced": lambda x, c: torch.view_as_real(
+        as_complex(x).sum(-1) + as_complex(x).flip(-1, 0).mean((-1,))
+    ),
+    "padded": lambda x, c: torch.view_as_real(
+        torch.constant_pad_nd(torch.constant_pad_nd(as_complex(x), (1, 2)), (0, 1, 2, 0), 3.0)
+    ),
     "scaled": lambda x, c: torch.view_as_real(as_complex(x) * 2.5 * x[..., :4]),
     "wide": lambda x, c: torch.view_as_real(as_complex(x) * torch.tensor(2.0, dtype=torch.float64)),
     "axes": lambda x, c: torch.view_as_real(
