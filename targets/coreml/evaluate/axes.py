@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from .call import Call
 from .types import TensorType
 
-__all__ = ["AFFORDABLE", "affordable", "axis_within", "one_axis"]
+__all__ = ["AFFORDABLE", "affordable", "axis_within", "bounded", "one_axis"]
 
 AFFORDABLE = 2**30
-"""Elements of the largest tensor that an operator makes out of a few numbers.
+"""Elements of the largest tensor that is made; constants lie in the file and may be larger.
 
 4 GiB of float32: a damaged file must not take the machine's memory.
 """
@@ -50,5 +50,14 @@ def affordable(call: Call, shape: Sequence[int]) -> None:
         and any(want not in (None, size) for want, size in zip(declared.shape, shape, strict=False))
     ):
         raise call.damaged(f"its result is declared {declared} and comes to {list(shape)}")
+    bounded(call, shape)
+
+
+def bounded(call: Call, shape: Sequence[int]) -> None:
+    """Check the shape of a tensor that is made on the way to a result.
+
+    Raises:
+        UnverifiableError: it has more than `AFFORDABLE` elements.
+    """
     if math.prod(shape) > AFFORDABLE:
         call.refuse(f"a tensor of {list(shape)} is larger than this evaluator makes")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from . import sums
+from .axes import bounded
 from .call import Call, Operator
 from .elementwise import FLOATS, of_dtype
 from .windows import fitted, per_dimension, same_before, spatial_rank
@@ -38,6 +39,7 @@ def conv(call: Call) -> torch.Tensor:
         if reach < 0:
             raise call.damaged(f"the kernel is larger than spatial dimension {axis}")
         sizes[axis] = reach // strides[axis] * strides[axis] + kernels[axis]
+    bounded(call, [*x.shape[:2], *sizes])
     padded = fitted(x.float(), before, sizes, 0.0)
 
     def part(cut: slice) -> torch.Tensor:
@@ -60,6 +62,7 @@ def conv_transpose(call: Call) -> torch.Tensor:
         )
     kernels = _kernels(weight, dilations)
     kept = _transposed_extent(call, x, kernels, strides)
+    bounded(call, [x.shape[0], weight.shape[1] * groups, *(last for _, last in kept)])
     output_shape = call.integers("output_shape") if call.has("output_shape") else None
     shape = [x.shape[0], weight.shape[1] * groups, *(last - first for first, last in kept)]
     if output_shape is not None and output_shape != shape:
@@ -140,6 +143,7 @@ def _transposed_extent(
     found = []
     for axis, (size, kernel, stride) in enumerate(zip(x.shape[2:], kernels, strides, strict=True)):
         full = (size - 1) * stride + kernel
+        bounded(call, [full])
         first, last = custom[axis][0], full - custom[axis][1]
         if kind == "same":
             # The convolution whose gradient this is went from size * stride to size.

@@ -9,9 +9,12 @@ from typing import Any
 import torch
 
 from ....errors import InputFileError, UnverifiableError
+from .axes import bounded
 from .call import Call, Unknown, fits, refuse
-from .program import Block, Constant, Function, Name, Operation
+from .program import Block, Constant, Function, Name, Operation, Port
+from .state import State
 from .table import OPERATORS
+from .types import StateType, TensorType
 
 __all__ = ["run_function"]
 
@@ -38,11 +41,25 @@ def run_function(
 
     Raises:
         UnverifiableError: an operator, or an edge of one, whose result is not documented.
-        InputFileError: the program contradicts itself.
+        InputFileError: the program contradicts itself, or takes something else than `inputs`.
     """
-    values: Values = {port.name: inputs[port.name] for port in function.inputs}
+    values: Values = {port.name: _given(port, inputs) for port in function.inputs}
     runner = _Runner(function.opset, accumulate)
     return dict(zip(function.block.outputs, runner.block(function.block, values), strict=True))
+
+
+def _given(port: Port, inputs: Mapping[str, Any]) -> Any:
+    """What is fed to one input, of the type that the program declares."""
+    value = inputs.get(port.name)
+    is_state = isinstance(port.type, StateType)
+    if is_state != isinstance(value, State) or value is None or not fits(value, port.type):
+        what = "nothing" if value is None else _told(value)
+        raise InputFileError(
+            f"the ML Program is damaged: its input {port.name} is declared {port.type}, and its "
+            f"description leads to {what}",
+            hint="export the model again",
+        )
+    return value
 
 
 class _Runner:
@@ -83,6 +100,9 @@ class _Runner:
             for key, items in operation.inputs.items()
         }
         call = Call(operation, arguments, self._opset, self._accumulate, run_block)
+        if operation.kind != "const":
+            for port in operation.outputs:
+                bounded(call, _declared(port))
         try:
             result = operator(call)
         except (InputFileError, UnverifiableError):
@@ -112,6 +132,12 @@ def _found(values: Mapping[str, Any], name: str) -> Any:
     if isinstance(found, Unknown):
         found.refuse()
     return found
+
+
+def _declared(port: Port) -> list[int]:
+    """Sizes that stand in the file."""
+    found = port.type.shape if isinstance(port.type, TensorType) else None
+    return [size for size in found or () if size is not None]
 
 
 def _told(value: Any) -> str:

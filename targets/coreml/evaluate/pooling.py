@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from . import sums
+from .axes import bounded
 from .call import Call, Operator
 from .elementwise import FLOATS, of_dtype, refuse_nan
 from .windows import fitted, per_dimension, same_before, spatial_rank
@@ -72,7 +73,7 @@ class _Windows:
 
     def of(self, x: torch.Tensor, value: float) -> torch.Tensor:
         """[n, C, *counts, *kernels] of x, padded with `value`."""
-        found = fitted(x, self.before, self._reaches, value)
+        found = fitted(x, self.before, self.reaches, value)
         for axis, (kernel, stride) in enumerate(zip(self.kernels, self.strides, strict=True)):
             found = found.unfold(2 + axis, kernel, stride)
         return found
@@ -86,11 +87,11 @@ class _Windows:
     def refuse_overhang(self, call: Call) -> None:
         """Windows over the end of the padding: PyTorch does not count what is over the end."""
         for axis, size in enumerate(self.sizes):
-            if self._reaches[axis] > self.before[axis] + size + self.after[axis]:
+            if self.reaches[axis] > self.before[axis] + size + self.after[axis]:
                 call.refuse("ceil_mode with a window that reaches over the padding")
 
     @property
-    def _reaches(self) -> list[int]:
+    def reaches(self) -> list[int]:
         """How far the last window reaches, from the first one's start."""
         columns = zip(self.counts, self.strides, self.kernels, strict=True)
         return [(count - 1) * stride + kernel for count, stride, kernel in columns]
@@ -123,7 +124,9 @@ def _windows(call: Call, x: torch.Tensor) -> _Windows:
         if count < 1:
             raise call.damaged(f"the window is larger than spatial dimension {axis}")
         counts.append(count)
-    return _Windows(tuple(x.shape[2:]), kernels, strides, before, after, counts)
+    found = _Windows(tuple(x.shape[2:]), kernels, strides, before, after, counts)
+    bounded(call, [*x.shape[:2], *found.reaches])
+    return found
 
 
 def _same(call: Call, size: int, kernel: int, stride: int, *, lower: bool) -> int:

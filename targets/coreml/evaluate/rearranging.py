@@ -8,6 +8,7 @@ from itertools import permutations
 import torch
 from torch.nn import functional
 
+from .axes import affordable, bounded
 from .call import Call, Operator
 from .elementwise import FLOATS, of_dtype
 from .readings import agreed
@@ -25,6 +26,11 @@ def pad(call: Call) -> torch.Tensor:
         raise call.damaged(f"{len(pads)} pads for a rank of {x.dim()}")
     if min(pads, default=0) < 0:
         call.refuse("a negative pad")
+    kept, ends = x.dim() - len(pads) // 2, zip(pads[::2], pads[1::2], strict=True)
+    affordable(
+        call,
+        [*x.shape[:kept], *(n + sum(pair) for n, pair in zip(x.shape[kept:], ends, strict=True))],
+    )
     for axis, (before, after) in enumerate(zip(pads[::2], pads[1::2], strict=True)):
         dim = x.dim() - len(pads) // 2 + axis
         size = x.shape[dim]
@@ -86,6 +92,7 @@ def space_to_batch(call: Call) -> torch.Tensor:
     """[n, C, H, W] to [n * b0 * b1, C, ...]; the order in the batch is not documented."""
     x = _image(call)
     (tall, wide), (rows, columns) = _block_shape(call), _amounts(call, "paddings")
+    bounded(call, [*x.shape[:2], x.shape[2] + sum(rows), x.shape[3] + sum(columns)])
     blocks = _blocks(call, functional.pad(x, [*columns, *rows]), tall, wide)
     readings = (blocks.permute(*order, 1, 2, 4) for order in permutations((3, 5, 0)))
     return agreed(call, "the order in the batch", (way.flatten(0, 2) for way in readings))

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from .axes import bounded
 from .call import Call, Operator
 from .elementwise import FLOATS, of_dtype
 from .grids import SAMPLING_MODES, grid, interpolated, refuse_infinite
@@ -43,7 +44,7 @@ def resize_nearest_neighbor(call: Call) -> torch.Tensor:
     """Like `upsample_nearest_neighbor`, to given sizes."""
     x = _image(call)
     for name, dim in _TARGETS:
-        size, count = x.shape[dim], _target(call, name)
+        size, count = x.shape[dim], _target(call, name, dim)
         steps = torch.arange(count, dtype=torch.float64)
         corner, centre = steps * size / count, (steps + 0.5) * size / count
         x = _picked(call, x, dim, corner.floor(), centre.floor())
@@ -74,7 +75,7 @@ def resize_bilinear(call: Call) -> torch.Tensor:
     mode = call.text("sampling_mode", "DEFAULT", choices=SAMPLING_MODES)
     found = x.float()
     for name, dim in _TARGETS:
-        found = interpolated(found, dim, grid(mode, x.shape[dim] - 1, _target(call, name, 1)))
+        found = interpolated(found, dim, grid(mode, x.shape[dim] - 1, _target(call, name, dim, 1)))
     return found.to(x.dtype)
 
 
@@ -94,7 +95,7 @@ def resize(call: Call) -> torch.Tensor:
             call.refuse("how interpolated integers are rounded")
     found = x if linear == "NEAREST_NEIGHBOR" else x.float()
     for dim in range(-dims, 0):
-        count = shape[dim] or x.shape[dim]
+        count = _room(call, shape[dim] or x.shape[dim], dim)
         if not x.numel():
             call.refuse("an empty image")
         points = grid(mode, x.shape[dim] - 1, count)
@@ -156,14 +157,22 @@ def _scaled(call: Call, name: str, size: int, dim: int) -> int:
         call.refuse(f"whether {size} times {float(factor)} is {exact} or {single}")
     if count < 1:
         call.refuse("an empty result")
-    return int(count)
+    return _room(call, int(count), dim)
 
 
-def _target(call: Call, name: str, default: int | None = None) -> int:
+def _room(call: Call, count: int, dim: int) -> int:
+    """`count`, once it is known that x with that size in `dim` is not too large."""
+    shape = list(call.tensor("x").shape)
+    shape[dim] = count
+    bounded(call, shape)
+    return count
+
+
+def _target(call: Call, name: str, dim: int, default: int | None = None) -> int:
     found = call.integer(name) if default is None else call.integer(name, default)
     if found < 1:
         call.refuse(f"{name}={found}")
-    return found
+    return _room(call, found, dim)
 
 
 def _picked(call: Call, x: torch.Tensor, dim: int, *ways: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from .axes import bounded
 from .call import Call, Operator
 from .elementwise import FLOATS, of_dtype
 from .grids import SAMPLING_MODES, grid, refuse_infinite
@@ -56,6 +57,7 @@ def affine(call: Call) -> torch.Tensor:
         call.refuse("align_corners=False")
     if height < 2 or width < 2:
         call.refuse("where the corners of a row of one pixel are")
+    bounded(call, [*x.shape[:2], height, width])
     across = torch.linspace(-1, 1, width, dtype=torch.float64)
     down = torch.linspace(-1, 1, height, dtype=torch.float64)[:, None]
     a, b = matrix.double()[:, :3, None, None], matrix.double()[:, 3:, None, None]
@@ -83,6 +85,7 @@ def crop_resize(call: Call) -> torch.Tensor:
     mode = call.text("sampling_mode", "DEFAULT", choices=SAMPLING_MODES)
     if height < 1 or width < 1:
         call.refuse("an empty result")
+    bounded(call, [max(1, len(boxes)), x.shape[1], height, width])
     if kind.startswith("CENTER"):
         call.refuse("which pixels a box of a given size has at its ends")
     corners = boxes * call.number("spatial_scale", 1.0)
