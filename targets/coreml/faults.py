@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...exporter.convolutions import CONVOLUTION_RULES, is_cut_wrongly, is_unbatched
 from ...exporter.nearest import NEAREST_RULES, has_whole_factors
 from ...exporter.nodes import argument, tensor_value
 from ...exporter.scattering import is_at_mask
@@ -42,12 +43,13 @@ _LOOSE = {
 
 # The strings "same" and "valid" mean other borders in MIL; the diagonal keeps an axis too many;
 # boolean bits are taken for integers; a tensor's lower bound wins over its upper one; RMS norms are
-# scaled before epsilon is added, which then counts for more.
+# scaled before epsilon is added, which then counts for more; antialiasing is left out.
 _ALWAYS = {
     *(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding),
     *(aten.diagonal.default, aten.diagonal_copy.default),
     *(aten.bitwise_and.Tensor, aten.bitwise_not.default, aten.clamp.Tensor, aten.copy.default),
     *(aten.rms_norm.default, aten._fused_rms_norm.default),
+    *(aten._upsample_bilinear2d_aa.default, aten._upsample_bilinear2d_aa.vec),
 }
 
 
@@ -107,6 +109,11 @@ def fault(node: Node) -> bool:
     if target is aten.reshape.default:  # an empty shape is taken for none
         value, x = tensor_value(node), tensor_value(node.args[0])
         return value is not None and x is not None and not value.dim() and x.dim() > 0
+    if target in CONVOLUTION_RULES:  # of one image they are written as of a batch
+        names = {a.name for a in target._schema.arguments}
+        return is_unbatched(node) or ("output_padding" in names and is_cut_wrongly(node))
+    if target is aten.pad.default:  # MIL has no such mode
+        return bool(argument(node, "mode") == "circular")
     if target in _ALWAYS:
         return True
     if target in _LOOSE:

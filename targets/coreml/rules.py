@@ -8,14 +8,17 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from ...exporter.convolutions import CONVOLUTION_RULES
 from ...exporter.decompositions import decompose
 from ...exporter.embedding import EMBEDDING_RULES
 from ...exporter.linear_algebra import LINALG_RULES
+from ...exporter.moving import MOVING_RULES
 from ...exporter.nearest import NEAREST_RULES
 from ...exporter.nodes import Editor, argument, tensor_value
 from ...exporter.pooling_windows import WINDOW_RULES
 from ...exporter.rules import RULES as _SHARED
 from ...exporter.rules import Rule
+from ...exporter.sampling import SAMPLING_RULES
 from ...exporter.scattering import SCATTER_RULES
 from ...exporter.special_functions import SPECIAL_RULES
 from ...exporter.strided import STRIDED_RULES
@@ -155,6 +158,9 @@ RULES = _merged(
     STRIDED_RULES,
     WINDOW_RULES,
     NEAREST_RULES,
+    MOVING_RULES,
+    SAMPLING_RULES,
+    CONVOLUTION_RULES,
     SCATTER_RULES,
     EMBEDDING_RULES,
     {aten.trunc.default: _trunc, aten.rsqrt.default: _rsqrt},
