@@ -106,9 +106,9 @@ def _scatter_reduce(
     source = source[tuple(slice(0, size) for size in index.shape)]
     if reduce == "sum":
         if not include_self:
-            landed = torch.zeros_like(x).scatter_add(dim, index, torch.ones_like(source))
+            landed = _inside(torch.zeros_like(x), dim, index, torch.ones_like(source))
             x = torch.where(landed > 0, torch.zeros_like(x), x)
-        return x.scatter_add(dim, index, source)
+        return _inside(x, dim, index, source)
     if reduce not in ("prod", "amax", "amin"):
         raise NotRewritten
     # What lies beyond the index along the other axes keeps its value: nothing lands there.
@@ -137,6 +137,50 @@ def _spread(
     shape = [*x.shape]
     shape[dim] = index.numel()
     return x, dim, _along(dim, x.dim(), index).expand(shape), source.reshape(shape)
+
+
+def _inside(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """`scatter_add` where the index may be shorter than `x` along other axes than `dim`.
+
+    Runtimes want equal sizes there.
+    """
+    for axis, size in enumerate(index.shape):
+        if axis != dim and size != x.shape[axis]:
+            inner = _inside(x.narrow(axis, 0, size), dim, index, source)
+            return torch.cat([inner, x.narrow(axis, size, x.shape[axis] - size)], axis)
+    return x.scatter_add(dim, index, source)
+
+
+def _needs_fitting(x: Tensor, dim: int, index: Tensor, source: Tensor | None) -> bool:
+    if not x.dim() or x.dim() != index.dim():
+        return False
+    if source is not None and source.shape != index.shape:
+        return True
+    others = (axis for axis in range(x.dim()) if axis != dim % x.dim())
+    return any(x.shape[axis] != index.shape[axis] for axis in others)
+
+
+def _scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    if not _needs_fitting(x, dim, index, source):
+        raise NotRewritten
+    found: Tensor = aten.scatter_reduce.two(x, dim, index, source, "sum")
+    return found
+
+
+def _scatter(x: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
+    """Each place counted in the flat tensor."""
+    if not _needs_fitting(x, dim, index, source if isinstance(source, Tensor) else None):
+        raise NotRewritten
+    if isinstance(source, Tensor):
+        source = source[tuple(slice(0, size) for size in index.shape)]
+    else:
+        source = torch.full(index.shape, source, dtype=x.dtype)
+    places = torch.full([], 0)
+    for axis, size in enumerate(index.shape):
+        along = index if axis == dim % x.dim() else _along(axis, x.dim(), torch.arange(size))
+        places = places * x.shape[axis] + along
+    flat: Tensor = aten.index_put.default(x.reshape(-1), [places.reshape(-1)], source.reshape(-1))
+    return flat.reshape(x.shape)
 
 
 def _index_reduce(
@@ -340,6 +384,9 @@ def _repeats(repeats: Tensor, output_size: int | None) -> Tensor:
 
 SCATTER_RULES: dict[Any, Rule] = {
     aten.scatter_reduce.two: static(_scatter_reduce),
+    aten.scatter_add.default: static(_scatter_add),
+    aten.scatter.src: static(_scatter),
+    aten.scatter.value: static(_scatter),
     aten.index_reduce.default: static(_index_reduce),
     aten.index_add.default: static(_index_add),
     aten.index_copy.default: static(_index_copy),
