@@ -13,6 +13,7 @@ from ...exporter.convolutions import CONVOLUTION_RULES, is_cut_wrongly, is_unbat
 from ...exporter.nearest import NEAREST_RULES, has_whole_factors
 from ...exporter.nodes import argument, tensor_value
 from ...exporter.scattering import is_at_mask
+from .choices import is_uneven
 from .creation import CREATION_RULES
 from .ranks import is_without_axes
 
@@ -114,6 +115,8 @@ def fault(node: Node) -> bool:
         return is_unbatched(node) or ("output_padding" in names and is_cut_wrongly(node))
     if target is aten.pad.default:  # MIL has no such mode
         return bool(argument(node, "mode") == "circular")
+    if target is aten.where.self and is_uneven(node):
+        return True
     if target in _ALWAYS:
         return True
     if target in _LOOSE:

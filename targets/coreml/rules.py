@@ -23,6 +23,7 @@ from ...exporter.scattering import SCATTER_RULES
 from ...exporter.special_functions import SPECIAL_RULES
 from ...exporter.strided import STRIDED_RULES
 from ...exporter.traced_rules import traced
+from .choices import CHOICE_RULES
 from .creation import CREATION_RULES, filled, sizes_of
 from .ranks import with_an_axis
 
@@ -152,16 +153,17 @@ def _first_of(rules: Sequence[Rule]) -> Rule:
 
 RULES = _merged(
     SPECIAL_RULES,  # before the shared ones: their signbit divides by `reciprocal`
+    SCATTER_RULES,  # before the shared mean, for indices of any size
     _SHARED,
     LINALG_RULES,
     CREATION_RULES,
+    CHOICE_RULES,
     STRIDED_RULES,
     WINDOW_RULES,
     NEAREST_RULES,
     MOVING_RULES,
     SAMPLING_RULES,
     CONVOLUTION_RULES,
-    SCATTER_RULES,
     EMBEDDING_RULES,
     {aten.trunc.default: _trunc, aten.rsqrt.default: _rsqrt},
     {aten.copy.default: _copy, aten.reshape.default: _without_axes},
