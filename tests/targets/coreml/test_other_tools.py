@@ -436,3 +436,27 @@ def test_a_package_of_ours_that_was_changed_keeps_its_signature(write: Any, tmp_
             assert session.inputs == written.graph.inputs
             (found,) = session.run({"input": ids.numpy()}).values()
         np.testing.assert_allclose(found, model(ids).detach(), atol=0.6)
+
+
+def test_names_that_a_package_cannot_have_are_the_users_in_the_session(tmp_path: Path) -> None:
+    """Our own package, found without its manifest: `state` is a word of MIL."""
+
+    class Named(nn.Module):
+        def forward(self, state: Tensor, bool: Tensor) -> dict[str, Tensor]:
+            return {"state": state + bool, "a b": state * 2}
+
+    args = (torch.ones(2, 3), torch.full((2, 3), 2.0))
+    path = tmp_path / "named.mlpackage"
+    isomorph.export(Named(), "coreml", output=path, args=args).raise_for_verdict()
+    for file in tmp_path.glob("*.json"):
+        file.unlink()
+    with isomorph.load(path) as session:
+        assert [spec.name for spec in session.inputs] == ["state", "bool"]
+        found = session.run({"state": args[0].numpy(), "bool": args[1].numpy()})
+        called = session.evidence.details["names in the package"]
+    assert {name: float(value.max()) for name, value in found.items()} == {
+        session.outputs[0].name: 3,
+        session.outputs[1].name: 2,
+    }
+    assert called["bool"] == "bool_"
+    assert isomorph.validate(path, Named(), args=args).verdict == "pass"
