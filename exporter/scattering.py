@@ -109,6 +109,11 @@ def _scatter_reduce(
             landed = _inside(torch.zeros_like(x), dim, index, torch.ones_like(source))
             x = torch.where(landed > 0, torch.zeros_like(x), x)
         return _inside(x, dim, index, source)
+    if reduce == "mean" and x.is_floating_point():
+        sums = _scatter_reduce(x, dim, index, source, "sum", include_self)
+        first = torch.ones_like(x) if include_self else torch.zeros_like(x)
+        counts = _inside(first, dim, index, torch.ones_like(source))
+        return sums / torch.where(counts > 0, counts, 1.0)
     if reduce not in ("prod", "amax", "amin"):
         raise NotRewritten
     # What lies beyond the index along the other axes keeps its value: nothing lands there.
@@ -187,15 +192,7 @@ def _index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
 ) -> Tensor:
     given = _spread(x, dim, index, source)
-    if reduce != "mean":
-        return _scatter_reduce(*given, reduce, include_self).reshape(x.shape)
-    if not x.is_floating_point():
-        raise NotRewritten
-    start, dim, index, source = given
-    sums = _scatter_reduce(*given, "sum", include_self)
-    first = torch.ones_like(start) if include_self else torch.zeros_like(start)
-    counts = first.scatter_add(dim, index, torch.ones_like(source))
-    return (sums / torch.where(counts > 0, counts, 1.0)).reshape(x.shape)
+    return _scatter_reduce(*given, reduce, include_self).reshape(x.shape)
 
 
 def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float) -> Tensor:

@@ -15,22 +15,13 @@ from isomorph.exporter.decompositions import decompose
 from isomorph.exporter.embedding import EMBEDDING_RULES
 from isomorph.exporter.flattening import flat_program
 from isomorph.exporter.legalize import legalize
-from isomorph.exporter.rules import RULES as SHARED
 from isomorph.exporter.scattering import SCATTER_RULES
 from isomorph.targets.base import Signature
 from isomorph.targets.coreml.target import CoreMlOptions, CoreMlTarget
 from torch import Tensor, nn
 
 aten = torch.ops.aten
-RULES = {
-    **SCATTER_RULES,
-    **EMBEDDING_RULES,
-    # The mean of what is scattered is a rule for all targets.
-    aten.scatter_reduce.two: lambda editor, node: (
-        SHARED[aten.scatter_reduce.two](editor, node)
-        or SCATTER_RULES[aten.scatter_reduce.two](editor, node)
-    ),
-}
+RULES = {**SCATTER_RULES, **EMBEDDING_RULES}
 # Runtimes have these, where sizes fit.
 PLAIN = {aten.scatter_add.default, aten.scatter.src, aten.scatter.value}
 GENERATOR = torch.Generator().manual_seed(0)
@@ -144,6 +135,10 @@ EXAMPLES: dict[str, Example] = {
         lambda x, i, s: torch.scatter_reduce(x, 0, i, s, "sum", include_self=False),
         (X, SPREAD[:, :2, :2], ROWS),
     ),
+    "scatter_mean_short": (
+        lambda x, i, s: torch.scatter_reduce(x, 0, i, s, "mean"),
+        (X, SPREAD[:, :2, :2], ROWS),
+    ),
     "scatter_short": (lambda x, i, s: x.scatter(0, i, s), (X, ONCE.reshape(2, 1, 1), ROWS)),
     "scatter_value_short": (lambda x, i: x.scatter(-1, i, 0.5), (X, ONCE.reshape(2, 1, 1) - 1)),
     "scatter_reduce_integers": (
@@ -254,7 +249,13 @@ def test_more_pairs_than_the_limit_stay_an_operator(monkeypatch: pytest.MonkeyPa
         *("scatter_reduce_prod_False", "scatter_reduce_last", "index_reduce_mean_False"),
         *("index_add_last", "index_put_apart", "index_put_mask_each", "masked_scatter"),
         *("segment_max_None_lengths", "nonzero_cut", "masked_index_put", "bag_max_padded"),
-        *("scatter_add_short", "scatter_reduce_short", "scatter_short", "scatter_value_short"),
+        *(
+            "scatter_add_short",
+            "scatter_mean_short",
+            "scatter_reduce_short",
+            "scatter_short",
+            "scatter_value_short",
+        ),
         *("put_more", "masked_fill", "select_scatter_number", "repeats"),
     ],
 )
