@@ -57,9 +57,12 @@ def _spread(x: Tensor, steps: Sequence[int]) -> Tensor:
             continue
         if not isinstance(size, int):
             raise NotRewritten
-        wide = aten.constant_pad_nd.default(x.movedim(axis, -1).unsqueeze(-1), [0, step - 1])
-        flat = wide.reshape([*wide.shape[:-2], size * step])
-        x = aten.slice.Tensor(flat, -1, 0, (size - 1) * step + 1).movedim(-1, axis)
+        # Rank 4, since Core ML has no tensors of more than 5 axes.
+        before, after = x.shape[:axis], x.shape[axis + 1 :]
+        column = x.flatten(axis + 1).shape[-1] if after else 1
+        wide = aten.constant_pad_nd.default(x.reshape(-1, size, 1, column), [0, 0, 0, step - 1])
+        flat = wide.reshape([*before, size * step, *after])
+        x = aten.slice.Tensor(flat, axis, 0, (size - 1) * step + 1)
     return x
 
 

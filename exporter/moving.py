@@ -1,7 +1,8 @@
-"""Borders that repeat the image, rolls and flips by index; histograms by comparison."""
+"""Borders that repeat the image, rolls and flips by index; histograms; windows of signals."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,6 +87,29 @@ def _logspace(editor: Editor, node: Node) -> Any:
     return editor.call(node, aten.pow.Scalar, float(base), powers, value=value)
 
 
+def _window(offset: float, swing: float) -> Rule:
+    """`offset - swing cos(2 pi k / n)`: https://pytorch.org/docs/stable/signal.html"""
+
+    def rule(editor: Editor, node: Node) -> Any:
+        value = node.meta["val"]
+        names = {entry.name for entry in node.target._schema.arguments}  # type: ignore[union-attr]
+        first = argument(node, "alpha") if "alpha" in names else offset
+        second = argument(node, "beta") if "beta" in names else swing
+        count = argument(node, "window_length")
+        periodic = argument(node, "periodic") if "periodic" in names else True
+        if value.dtype != torch.float32 or not isinstance(count, int) or count < 2:
+            return None
+        places = editor.call(node, aten.arange.start, 0, count)
+        places = editor.call(node, aten._to_copy.default, places, dtype=torch.float32)
+        step = 2 * math.pi / (count if periodic else count - 1)
+        turned = editor.call(node, aten.mul.Tensor, places, step)
+        waves = editor.call(node, aten.cos.default, turned)
+        waves = editor.call(node, aten.mul.Tensor, waves, -second)
+        return editor.call(node, aten.add.Tensor, waves, first, value=value)
+
+    return rule
+
+
 def _counted(
     x: Tensor, edges: Tensor, weight: Tensor | None, density: bool
 ) -> tuple[Tensor, Tensor]:
@@ -134,6 +158,15 @@ MOVING_RULES: dict[Any, Rule] = {
     aten.roll.default: traced(_roll),
     aten.flip.default: _flip,
     aten.logspace.default: _logspace,
+    **{
+        getattr(packet, overload): _window(offset, swing)
+        for packet, offset, swing in (
+            (aten.hann_window, 0.5, 0.5),
+            (aten.hamming_window, 0.54, 0.46),
+        )
+        for overload in packet.overloads()
+        if overload != "out" and not overload.endswith("_out")
+    },
     aten.histogram.bin_ct: traced(_histogram),
     aten.histogram.bins_tensor: traced(_counted),
 }
