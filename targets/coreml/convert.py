@@ -17,6 +17,7 @@ from .features import Feature, features, require_features
 from .finishing import finish
 from .flexible import require_expressible, tensor_types
 from .options import CoreMlOptions
+from .passes import sound_passes
 from .prepare import find_unsupported, prepared
 from .quiet import coremltools, hushed
 from .storage import read_spec, temporary_files_beside, write_spec, writing_errors
@@ -74,6 +75,7 @@ def _convert(
                 # What is float16 in the graph stays so; FLOAT16 would narrow the rest as well.
                 compute_precision=ct.precision.FLOAT32,
                 package_dir=str(path),
+                pass_pipeline=sound_passes(),
                 skip_model_load=True,
             )
 
