@@ -71,8 +71,10 @@ def _resized(x: Tensor, n: int) -> Tensor:
     """The last axis cut or filled with zeros at its end."""
     size = _known(x.shape[-1])
     if size > n:
-        return aten.slice.Tensor(x, -1, 0, n)
-    return aten.constant_pad_nd.default(x, [0, n - size]) if size < n else x
+        x = aten.slice.Tensor(x, -1, 0, n)
+    elif size < n:
+        x = aten.constant_pad_nd.default(x, [0, n - size])
+    return x
 
 
 def _scale(n: int, norm: str | None, *, forward: bool) -> float:
@@ -125,7 +127,7 @@ def _real_transform(pair: _Pair, n: int, norm: str | None, *, forward: bool) -> 
 def _pair(x: Tensor) -> _Pair:
     if x.is_complex():
         parts = torch.view_as_real(x.resolve_conj())
-        pair = parts.select(-1, 0), parts.select(-1, 1)
+        pair: _Pair = (parts.select(-1, 0), parts.select(-1, 1))
     else:
         pair = (x if x.is_floating_point() else x.to(torch.float32)), None
     if pair[0].dtype != torch.float32:
@@ -242,14 +244,12 @@ def _irfftn(forward: bool) -> Any:
 
 # ---------------------------------------------------------------- ATen's own primitives
 
-_FACTORS = {0: lambda _n: 1.0, 1: lambda n: 1 / math.sqrt(n), 2: lambda n: 1 / n}
-
 
 def _factor(count: int, normalization: int) -> float:
     """`fft_norm_mode` of ATen/native/SpectralOpsUtils.h: none, by root n, by n."""
-    if normalization not in _FACTORS:
+    if normalization not in (0, 1, 2):
         raise NotRewritten
-    return _FACTORS[normalization](count)
+    return (1.0, 1 / math.sqrt(count), 1 / count)[normalization]
 
 
 def _c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
@@ -291,7 +291,8 @@ def _window(window: Tensor | None, win_length: int | None, n_fft: int) -> Tensor
     if window is None:
         window = torch.ones(length)
     left = (n_fft - length) // 2
-    return aten.constant_pad_nd.default(window, [left, n_fft - length - left])
+    padded: Tensor = aten.constant_pad_nd.default(window, [left, n_fft - length - left])
+    return padded
 
 
 def _stft(
@@ -337,7 +338,8 @@ def _overlapped(frames: Tensor, hop: int) -> Tensor:
         piece = aten.constant_pad_nd.default(piece, [step * hop, (steps - 1 - step) * hop])
         total = piece if total is None else total + piece
     assert total is not None, "a frame has values"
-    return aten.slice.Tensor(total, -1, 0, n + hop * (count - 1))
+    signal: Tensor = aten.slice.Tensor(total, -1, 0, n + hop * (count - 1))
+    return signal
 
 
 def _istft(
@@ -369,7 +371,9 @@ def _istft(
     end = whole - n_fft // 2 if center else whole
     wanted = end - start if length is None else length
     end = min(start + wanted, whole)
-    result = aten.slice.Tensor(signal, -1, start, end) / aten.slice.Tensor(weight, -1, start, end)
+    result: Tensor = aten.slice.Tensor(signal, -1, start, end) / aten.slice.Tensor(
+        weight, -1, start, end
+    )
     return _resized(result, wanted) if wanted > end - start else result
 
 

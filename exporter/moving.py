@@ -25,7 +25,8 @@ _BINS = 4096
 def _pad(x: Tensor, pad: Sequence[int], mode: str, value: float | None) -> Tensor:
     """`pad` holds (before, after) of the last axis, then of the one before it, and so on."""
     if mode == "constant":
-        return aten.constant_pad_nd.default(x, pad, value or 0)
+        bordered: Tensor = aten.constant_pad_nd.default(x, pad, value or 0)
+        return bordered
     if mode not in ("circular", "reflect", "replicate"):
         raise NotRewritten
     for number, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
