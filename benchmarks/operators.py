@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import io
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -319,6 +320,32 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def missing(results: list[dict[str, Any]]) -> str:
+    """Operators that Isomorph does not bring through, and why, as a line of text."""
+    judged = [r for r in results if r["captured"] and not r["excluded"]]
+    names: dict[str, list[str]] = {}
+    for result in judged:
+        kind = _kind(result["ours"])
+        if kind:
+            names.setdefault(kind, []).append(result["name"])
+    return "\n" + "".join(
+        f"{kind} ({len(group)}): {', '.join(f'`{name}`' for name in group)}.\n\n"
+        for kind, group in sorted(names.items())
+    )
+
+
+def _kind(outcomes: list[dict[str, Any]]) -> str:
+    """How an operator fails: refused, left unverified, or wrong; empty where it is right."""
+    wrong = [o for o in outcomes if not o["right"]]
+    if not wrong:
+        return ""
+    if any(not o["converted"] for o in wrong):
+        return "Refused before anything is written"
+    if all("UnverifiableError" in o["reason"] for o in wrong):
+        return "Written, but the documentation leaves open what comes out: unverified"
+    return "Written with other values, which parity fails"
+
+
 def main() -> None:
     """Run, print, and on request write the table into docs/coreml.md."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -335,7 +362,13 @@ def main() -> None:
     results = _run(args.only, args.jobs, stock=not args.ours)
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))
-    print(table(results))
+    found = table(results)
+    print(found)
+    if args.write:
+        text = PAGE.read_text(encoding="utf-8")
+        pattern = re.compile(r"(<!-- operators -->\n).*?(<!-- end -->)", re.DOTALL)
+        written = pattern.sub(lambda m: f"{m[1]}{found}\n{missing(results)}{m[2]}", text)
+        PAGE.write_text(written, encoding="utf-8")
 
 
 if __name__ == "__main__":
