@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 from .complex_pairs import complex_to_pairs
 from .inplace import functionalize, is_mutating
 from .nodes import Editor
-from .rules import ALWAYS, CHECKS, RULES, Rule
+from .rules.common import ALWAYS, CHECKS, RULES, Rule
 from .shapes import environments_of, for_all_sizes
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from ...exporter.nodes import Editor, tensor_value
-from ...exporter.rules import Rule
+from ...exporter.rules.common import Rule
 
 __all__ = ["CREATION_RULES", "filled", "sizes_of"]
 

@@ -5,14 +5,15 @@ What a translation refuses shows when it is tried (`attempts.py`); what it gets 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...exporter.convolutions import CONVOLUTION_RULES, is_cut_wrongly, is_unbatched
-from ...exporter.nearest import NEAREST_RULES, has_whole_factors
 from ...exporter.nodes import argument, tensor_value
-from ...exporter.scattering import is_at_mask
+from ...exporter.rules.convolutions import CONVOLUTION_RULES, is_cut_wrongly, is_unbatched
+from ...exporter.rules.nearest import NEAREST_RULES, has_whole_factors
+from ...exporter.rules.scattering import is_at_mask
 from .choices import is_uneven
 from .creation import CREATION_RULES
 from .ranks import is_without_axes
@@ -24,102 +25,127 @@ __all__ = ["fault"]
 
 aten = torch.ops.aten
 
-_VARIANCES = (aten.var.correction, aten.std.correction)
-_COUNTING = (
-    *(aten.arange.default, aten.arange.start, aten.arange.start_step),
-    aten.linspace.default,
-)
+Predicate = Callable[["Node"], bool]
 
 
-# expm1 as exp(x) - 1 and log1p as log(1 + x) have no digits near zero; `inverse` adds 1e-4 to what
-# it inverts, by its documented default; halves are rounded as no documentation tells; remainders
-# follow a division that may round up; NaN and infinities are moved by `non_zero` and `scatter_nd`;
-# acosh and asinh stand for operators that MIL has not.
-_LOOSE = {
-    *(aten.expm1.default, aten.log1p.default, aten.reciprocal.default, aten.round.default),
-    *(aten.remainder.Tensor, aten.remainder.Scalar, aten.nan_to_num.default),
-    *(aten.acosh.default, aten.asinh.default, aten.rsqrt.default),
-}
+def _always(_node: Node) -> bool:
+    return True
 
 
-# The strings "same" and "valid" mean other borders in MIL; the diagonal keeps an axis too many;
-# boolean bits are taken for integers; a tensor's lower bound wins over its upper one; RMS norms are
-# scaled before epsilon is added, which then counts for more; antialiasing is left out.
-_ALWAYS = {
-    *(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding),
-    *(aten.diagonal.default, aten.diagonal_copy.default),
-    *(aten.bitwise_and.Tensor, aten.bitwise_not.default, aten.clamp.Tensor, aten.copy.default),
-    *(aten.rms_norm.default, aten._fused_rms_norm.default),
-    *(aten._upsample_bilinear2d_aa.default, aten._upsample_bilinear2d_aa.vec),
-}
+def _is_float(node: Node) -> bool:
+    value = tensor_value(node)
+    return value is not None and value.is_floating_point()
 
 
-_AVERAGES = (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
-
-_FILLS = (aten.masked_fill.Scalar, aten.masked_fill.Tensor)
-
-
-def _hangs_over(node: Node) -> bool:
-    """A mean in ceil mode counts padding where no documentation says whether it does."""
-    return bool(argument(node, "ceil_mode"))
+def _is_whole(node: Node) -> bool:
+    value = tensor_value(node)
+    return value is not None and not value.is_floating_point()
 
 
-def _grows(x: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether `value` has other axes than `x`, or other sizes that are known."""
+def _counts_booleans(node: Node) -> bool:
+    value = tensor_value(node.args[0])
+    return value is not None and value.dtype == torch.bool
+
+
+def _is_no_plain_fill(node: Node) -> bool:
+    shape: Any = node.args[0]
+    return not len(shape) or "dtype" not in node.kwargs
+
+
+def _grows(node: Node) -> bool:
+    """Whether the result has other axes than its first operand, or other sizes that are known."""
+    value, x = tensor_value(node), tensor_value(node.args[0])
+    if value is None or x is None:
+        return False
     if x.dim() != value.dim():
         return True
     pairs = zip(x.shape, value.shape, strict=True)
     return any(a != b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
 
 
+def _loses_all_axes(node: Node) -> bool:
+    value, x = tensor_value(node), tensor_value(node.args[0])
+    return value is not None and x is not None and not value.dim() and x.dim() > 0
+
+
+def _is_rare_convolution(node: Node) -> bool:
+    target: Any = node.target
+    names = {entry.name for entry in target._schema.arguments}
+    return is_unbatched(node) or ("output_padding" in names and is_cut_wrongly(node))
+
+
+def _has_odd_softplus(node: Node) -> bool:
+    return (argument(node, "beta"), argument(node, "threshold")) != (1, 20)
+
+
+def _is_one_sided(node: Node) -> bool:
+    return argument(node, "min") is None or argument(node, "max") is None
+
+
+def _each(predicate: Predicate, *targets: Any) -> dict[Any, Predicate]:
+    return dict.fromkeys(targets, predicate)
+
+
+_FAULTS: dict[Any, Predicate] = {
+    # Numbers as tensors: dtypes are left out, and there is no rank 0.
+    **_each(_always, *CREATION_RULES),
+    aten.full.default: _is_no_plain_fill,
+    aten.scalar_tensor.default: lambda node: bool(node.kwargs),
+    **_each(
+        lambda node: bool(node.kwargs.get("dtype")),
+        *(aten.arange.default, aten.arange.start, aten.arange.start_step, aten.linspace.default),
+    ),
+    # expm1 as exp(x) - 1 and log1p as log(1 + x) have no digits near zero; `inverse` and `rsqrt`
+    # add an epsilon by their documented defaults; halves are rounded as no documentation tells;
+    # remainders follow a division that may round up; NaN and infinities are moved by `non_zero`
+    # and `scatter_nd`; acosh and asinh stand for operators that MIL has not.
+    **_each(
+        _is_float,
+        *(aten.expm1.default, aten.log1p.default, aten.reciprocal.default, aten.rsqrt.default),
+        *(aten.remainder.Tensor, aten.remainder.Scalar, aten.nan_to_num.default),
+        *(aten.acosh.default, aten.asinh.default, aten.round.default),
+    ),
+    aten.logcumsumexp.default: _always,  # as log(cumsum(exp(x))), which overflows
+    aten.softplus.default: _has_odd_softplus,  # the threshold is left out
+    # RMS norms are scaled before epsilon is added, which then counts for more.
+    **_each(_always, aten.rms_norm.default, aten._fused_rms_norm.default),
+    # No correction given means 1, and coremltools reads 0.
+    **_each(
+        lambda node: node.kwargs.get("correction") is None,
+        *(aten.var.correction, aten.std.correction),
+    ),
+    # Integers and booleans: written as float32, or taken for each other.
+    **_each(_counts_booleans, aten.sum.default, aten.sum.dim_IntList),
+    aten.floor_divide.default: _is_whole,
+    **_each(_always, aten.bitwise_and.Tensor, aten.bitwise_not.default),
+    aten.linalg_vector_norm.default: lambda node: argument(node, "ord") == 0,
+    # A tensor's lower bound wins over its upper one; one-sided ones cut at float32's largest number.
+    aten.clamp.Tensor: _always,
+    aten.clamp.default: _is_one_sided,
+    # Shapes: what is filled or chosen is not broadcast, an empty shape is taken for none, the
+    # diagonal keeps an axis too many, one image is written as a batch.
+    **_each(_grows, aten.masked_fill.Scalar, aten.masked_fill.Tensor),
+    aten.where.self: is_uneven,
+    aten.reshape.default: _loses_all_axes,
+    **_each(_always, aten.diagonal.default, aten.diagonal_copy.default, aten.copy.default),
+    **_each(_is_rare_convolution, *CONVOLUTION_RULES),
+    # Borders: the strings "same" and "valid" mean others in MIL, which has no circular ones;
+    # whether a mean that hangs over counts its padding is not documented.
+    **_each(_always, aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding),
+    aten.pad.default: lambda node: argument(node, "mode") == "circular",
+    **_each(
+        lambda node: bool(argument(node, "ceil_mode")),
+        *(aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default),
+    ),
+    # Which pixel a broken factor picks is not documented; antialiasing is left out.
+    **_each(lambda node: not has_whole_factors(node), *NEAREST_RULES),
+    **_each(_always, aten._upsample_bilinear2d_aa.default, aten._upsample_bilinear2d_aa.vec),
+}
+
+
 def fault(node: Node) -> bool:
     """Whether coremltools' translation of a node must not be used."""
-    target: Any = node.target
-    if target is aten.full.default:
-        shape: Any = node.args[0]
-        return not len(shape) or "dtype" not in node.kwargs
-    if target is aten.scalar_tensor.default:
-        return bool(node.kwargs)
-    if target in _COUNTING:
-        return bool(node.kwargs.get("dtype"))
-    if target in _VARIANCES:  # no correction given means 1, and coremltools reads 0
-        return node.kwargs.get("correction") is None
-    if target in (aten.sum.default, aten.sum.dim_IntList):  # of booleans it is written as float32
-        value = tensor_value(node.args[0])
-        return value is not None and value.dtype == torch.bool
-    if target is aten.logcumsumexp.default:  # as log(cumsum(exp(x))), which overflows
+    predicate = _FAULTS.get(node.target)
+    if predicate is not None and predicate(node):
         return True
-    if target in NEAREST_RULES:  # which pixel a broken factor picks is not documented
-        return not has_whole_factors(node)
-    if target in _AVERAGES:
-        return _hangs_over(node)
-    if target is aten.clamp.default:  # one-sided it is cut at float32's largest number too
-        return argument(node, "min") is None or argument(node, "max") is None
-    if target is aten.softplus.default:  # beta and threshold count for images only
-        return (argument(node, "beta"), argument(node, "threshold")) != (1, 20)
-    if target is aten.floor_divide.default:  # of integers it is written as float32
-        value = tensor_value(node)
-        return value is not None and not value.is_floating_point()
-    if target in _FILLS:  # what is filled is not broadcast to its mask
-        value, x = tensor_value(node), tensor_value(node.args[0])
-        return value is not None and x is not None and _grows(x, value)
-    if target is aten.linalg_vector_norm.default and argument(node, "ord") == 0:
-        return True  # the count stays an integer
-    if is_at_mask(node):  # as many values as are written are asked for
-        return True
-    if target is aten.reshape.default:  # an empty shape is taken for none
-        value, x = tensor_value(node), tensor_value(node.args[0])
-        return value is not None and x is not None and not value.dim() and x.dim() > 0
-    if target in CONVOLUTION_RULES:  # of one image they are written as of a batch
-        names = {a.name for a in target._schema.arguments}
-        return is_unbatched(node) or ("output_padding" in names and is_cut_wrongly(node))
-    if target is aten.pad.default:  # MIL has no such mode
-        return bool(argument(node, "mode") == "circular")
-    if target is aten.where.self and is_uneven(node):
-        return True
-    if target in _ALWAYS:
-        return True
-    if target in _LOOSE:
-        value = tensor_value(node)
-        return value is not None and value.is_floating_point()
-    return target in CREATION_RULES or is_without_axes(node)
+    return is_at_mask(node) or is_without_axes(node)  # of a mask, as many values are asked for

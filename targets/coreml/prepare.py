@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from torch.utils._pytree import tree_leaves
 
 from ...exporter.flattening import flat_program, refresh_outputs
-from ...exporter.fourier import fourier_to_products
 from ...exporter.graph import Graph
 from ...exporter.legalize import legalize, rewrite
+from ...exporter.rules.fourier import fourier_to_products
 from ..base import Unsupported
 from .faults import fault
 from .pooling import give_strides

@@ -8,21 +8,21 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ...exporter.convolutions import CONVOLUTION_RULES
 from ...exporter.decompositions import decompose
-from ...exporter.embedding import EMBEDDING_RULES
-from ...exporter.linear_algebra import LINALG_RULES
-from ...exporter.moving import MOVING_RULES
-from ...exporter.nearest import NEAREST_RULES
 from ...exporter.nodes import Editor, argument, tensor_value
-from ...exporter.pooling_windows import WINDOW_RULES
-from ...exporter.rules import RULES as _SHARED
-from ...exporter.rules import Rule
-from ...exporter.sampling import SAMPLING_RULES
-from ...exporter.scattering import SCATTER_RULES
-from ...exporter.special_functions import SPECIAL_RULES
-from ...exporter.strided import STRIDED_RULES
-from ...exporter.traced_rules import traced
+from ...exporter.rules.common import RULES as _SHARED
+from ...exporter.rules.common import Rule
+from ...exporter.rules.convolutions import CONVOLUTION_RULES
+from ...exporter.rules.embedding import EMBEDDING_RULES
+from ...exporter.rules.linear_algebra import LINALG_RULES
+from ...exporter.rules.moving import MOVING_RULES
+from ...exporter.rules.nearest import NEAREST_RULES
+from ...exporter.rules.pooling_windows import WINDOW_RULES
+from ...exporter.rules.sampling import SAMPLING_RULES
+from ...exporter.rules.scattering import SCATTER_RULES
+from ...exporter.rules.special_functions import SPECIAL_RULES
+from ...exporter.rules.strided import STRIDED_RULES
+from ...exporter.rules.traced import traced
 from .choices import CHOICE_RULES
 from .creation import CREATION_RULES, filled, sizes_of
 from .ranks import with_an_axis

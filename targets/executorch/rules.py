@@ -20,7 +20,7 @@ import torch
 from torch.fx import Node
 
 from ...exporter.nodes import Editor, argument, tensor_value
-from ...exporter.rules import Rule
+from ...exporter.rules.common import Rule
 
 __all__ = ["accurate_rules"]
 

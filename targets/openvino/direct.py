@@ -13,7 +13,7 @@ import torch
 
 from ...exporter.legalize import is_mutating
 from ...exporter.nodes import Editor, argument
-from ...exporter.rules import RULES, Rule
+from ...exporter.rules.common import RULES, Rule
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

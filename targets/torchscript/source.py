@@ -20,7 +20,7 @@ from torch.fx import Node
 
 from ...errors import ConversionError
 from ...exporter.nodes import argument, tensor_value
-from ...exporter.rules import CHECKS
+from ...exporter.rules.common import CHECKS
 from ..base import Unsupported
 from ..unsupported import unsupported
 

@@ -56,7 +56,7 @@ def test_float16_stays_float16_inside(captured, write):
     assert 10 in dtypes(written)
 
 
-class Bessel(torch.nn.Module):
+class Factors(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.inner = torch.nn.Sequential(torch.nn.ReLU(), Inner())
@@ -67,16 +67,16 @@ class Bessel(torch.nn.Module):
 
 class Inner(torch.nn.Module):
     def forward(self, x):
-        return torch.special.modified_bessel_k0(x)
+        return torch.linalg.ldl_factor(x).LD
 
 
 def test_an_operator_that_nothing_expresses_is_named_before_conversion(captured, write):
-    graph = captured(Bessel(), torch.rand(3))
+    graph = captured(Factors(), torch.rand(3, 3))
     (found,) = CoreMlTarget().check(graph)
-    assert found.operator == "aten::special_modified_bessel_k0"
+    assert found.operator == "aten::linalg_ldl_factor_ex"
     assert found.module == "inner.1"
     assert found.location.startswith("tests/targets/coreml/test_convert.py:")
-    with pytest.raises(ConversionError, match=r"special_modified_bessel_k0.*inner\.1"):
+    with pytest.raises(ConversionError, match=r"linalg_ldl_factor_ex.*inner\.1"):
         write(graph)
 
 
