@@ -119,7 +119,7 @@ _FAULTS: dict[Any, Predicate] = {
     aten.floor_divide.default: _is_whole,
     **_each(_always, aten.bitwise_and.Tensor, aten.bitwise_not.default),
     aten.linalg_vector_norm.default: lambda node: argument(node, "ord") == 0,
-    # A tensor's lower bound wins over its upper one; one-sided ones cut at float32's largest number.
+    # A tensor's lower bound wins over its upper one; one-sided ones cut at float32's largest value.
     aten.clamp.Tensor: _always,
     aten.clamp.default: _is_one_sided,
     # Shapes: what is filled or chosen is not broadcast, an empty shape is taken for none, the
