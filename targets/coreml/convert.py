@@ -16,6 +16,7 @@ from .failures import conversion_errors
 from .features import Feature, features, require_features
 from .finishing import finish
 from .flexible import require_expressible, tensor_types
+from .halves import halves_kept
 from .options import CoreMlOptions
 from .passes import sound_passes
 from .prepare import find_unsupported, prepared
@@ -66,7 +67,7 @@ def _convert(
 
     def convert() -> None:
         shutil.rmtree(path, ignore_errors=True)  # left by an attempt that failed late
-        with temporary_files_beside(path), writing_errors(path):
+        with halves_kept(program), temporary_files_beside(path), writing_errors(path):
             ct.convert(
                 program,
                 inputs=inputs,
