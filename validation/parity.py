@@ -11,58 +11,28 @@ from numpy.typing import NDArray
 
 from ..errors import MissingRequirementError, UnverifiableError
 from ..exporter.graph import Graph
-from ..exporter.signature import Dim, TensorSpec
+from ..exporter.signature import TensorSpec
 from ..progress import Progress, Silent
 from ..targets.base import Evidence, Session
 from .arrays import dtype_name, to_numpy
 from .cases import Case
-from .compare import Errors, discrete_mismatches, errors_of, nonfinite_mismatches
+from .compare import discrete_mismatches, errors_of, nonfinite_mismatches
 from .expected import Expected, Reference
-from .report.model import CaseReport, OutputReport, Report
+from .findings import Finding, distance, report_of, shown_shape
+from .report.model import OutputReport, Report
 from .verdict import (
     EXTREME_KINDS,
     NOISE_DOMINATED,
-    OWN_KINDS,
-    TOLERANCE,
     Floor,
     Ratios,
     Verdict,
     judge_kind,
-    over_cases,
-    over_outputs,
     signal_sizes,
 )
 
 __all__ = ["judge", "unverified"]
 
 Arrays = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class _Finding:
-    """One output of one run of a case, first as observed, then judged.
-
-    `errors` is None where there is nothing to measure in floors. `unknown`: the session itself
-    could not tell what its runtime computes.
-    """
-
-    case: Case
-    output: str
-    verdict: Verdict
-    reason: str = ""
-    errors: Errors | None = None
-    ratios: Ratios | None = None
-    floor: Floor | None = None
-    mismatches: int = 0
-    unstable: int = 0
-    empty: bool = False
-    unknown: bool = False
-
-    @property
-    def severity(self) -> float:
-        """Orders findings from harmless to worst."""
-        base = {"pass": 0.0, "unverified": 0.0, "fail": 1.0}[self.verdict]
-        return base + (self.ratios.severity if self.ratios else min(self.mismatches, 1))
 
 
 @dataclass(frozen=True)
@@ -76,7 +46,7 @@ class _Problem:
 def unverified(graph: Graph, evidence: Evidence, reason: str) -> Report:
     """The report on an artifact that nobody ran: never a pass."""
     outputs = tuple(
-        OutputReport(spec.name, spec.dtype, _shape(spec), "unverified", reason)
+        OutputReport(spec.name, spec.dtype, shown_shape(spec), "unverified", reason)
         for spec in graph.outputs
     )
     return Report("unverified", reason, evidence, outputs=outputs)
@@ -107,7 +77,7 @@ def judge(
         return unverified(graph, session.evidence, "the artifact was written and not run")
     progress = progress or Silent()
     declared = {spec.name: spec.dtype for spec in session.outputs}
-    findings: list[_Finding] = []
+    findings: list[Finding] = []
     first: dict[str, Arrays] = {}
     readings: Sequence[str] = getattr(session, "readings", ()) or ("",)
     with progress.stage("parity", len(reference.cases)) as step:
@@ -134,7 +104,7 @@ def judge(
                     first.setdefault(reading, outputs)
             step.advance(0 if repeated else 1)
         findings = _judge_floats(graph, reference, findings)
-    return _report(graph, reference, session.evidence, findings)
+    return report_of(graph, reference, session.evidence, findings)
 
 
 def _schedule(cases: Sequence[Case]) -> Iterator[tuple[Case, str]]:
@@ -193,19 +163,19 @@ def _observe(
     problem: _Problem | None,
     reference: Reference,
     declared: str | None,
-) -> _Finding:
+) -> Finding:
     """Compare one output of one run; float errors are measured here and judged later.
 
     `declared` is the dtype that the session says the output has: an array of bfloat16
     values is float32 and does not tell.
     """
 
-    def fail(reason: str, mismatches: int = 0) -> _Finding:
-        return _Finding(case, spec.name, "fail", reason, mismatches=mismatches)
+    def fail(reason: str, mismatches: int = 0) -> Finding:
+        return Finding(case, spec.name, "fail", reason, mismatches=mismatches)
 
     if problem is not None or outputs is None:
         verdict, reason = (problem.verdict, problem.reason) if problem else ("fail", "no outputs")
-        return _Finding(case, spec.name, verdict, reason, unknown=verdict == "unverified")
+        return Finding(case, spec.name, verdict, reason, unknown=verdict == "unverified")
     value = outputs.get(spec.name)
     if value is None:
         return fail(f"missing; the artifact returns {', '.join(outputs) or 'nothing'}")
@@ -218,22 +188,22 @@ def _observe(
         return fail(f"shape is {list(value.shape)}, not {list(expected.shape)}")
     if not value.size:
         reason = "the output has no elements here"
-        return _Finding(case, spec.name, "unverified", reason, empty=True)
+        return Finding(case, spec.name, "unverified", reason, empty=True)
     if reference.random:
-        return _Finding(case, spec.name, "unverified", "the model draws random numbers")
+        return Finding(case, spec.name, "unverified", "the model draws random numbers")
     if expected.unstable is not None:
         return _observe_discrete(spec, case, expected.truth, value, expected.unstable)
     if expected.codes is not None and not expected.intrinsic:
         reason = "the model itself overflows float32 here"
-        return _Finding(case, spec.name, "unverified", reason)
+        return Finding(case, spec.name, "unverified", reason)
     if expected.doubt:
-        return _Finding(case, spec.name, "unverified", expected.doubt)
+        return Finding(case, spec.name, "unverified", expected.doubt)
     wrong = nonfinite_mismatches(value, expected.codes)
     if wrong:
         return fail(f"{wrong} of {value.size} elements are NaN or Inf on one side only", wrong)
     if expected.codes is not None and (expected.codes == 1).any():
-        return _Finding(case, spec.name, "unverified", "the model itself gives NaN here")
-    return _Finding(case, spec.name, "pass", errors=errors_of(value, expected.truth))
+        return Finding(case, spec.name, "unverified", "the model itself gives NaN here")
+    return Finding(case, spec.name, "pass", errors=errors_of(value, expected.truth))
 
 
 def _observe_discrete(
@@ -242,7 +212,7 @@ def _observe_discrete(
     truth: NDArray[Any],
     value: NDArray[Any],
     unstable: NDArray[np.bool_],
-) -> _Finding:
+) -> Finding:
     wrong = discrete_mismatches(value, truth, unstable)
     loose = int(np.count_nonzero(unstable))
     verdict: Verdict = "pass"
@@ -251,12 +221,10 @@ def _observe_discrete(
         verdict, reason = "fail", f"{wrong} of {value.size - loose} elements differ"
     elif loose and loose == value.size:
         verdict, reason = "unverified", "every element changes under rounding noise"
-    return _Finding(case, spec.name, verdict, reason, mismatches=wrong, unstable=loose)
+    return Finding(case, spec.name, verdict, reason, mismatches=wrong, unstable=loose)
 
 
-def _judge_floats(
-    graph: Graph, reference: Reference, findings: Sequence[_Finding]
-) -> list[_Finding]:
+def _judge_floats(graph: Graph, reference: Reference, findings: Sequence[Finding]) -> list[Finding]:
     """Turn measured errors into verdicts, per output over the cases of each kind."""
     judged = list(findings)
     dtypes = {spec.name: spec.dtype for spec in graph.outputs}
@@ -287,7 +255,7 @@ def _judge_floats(
     return judged
 
 
-def _rule(found: _Finding, size: float, usual: Floor | None, reference: Reference) -> _Finding:
+def _rule(found: Finding, size: float, usual: Floor | None, reference: Reference) -> Finding:
     """The verdict on one measured output.
 
     `size` is the truth's RMS; `usual` the absolute floor on cases of usual
@@ -302,7 +270,7 @@ def _rule(found: _Finding, size: float, usual: Floor | None, reference: Referenc
             reason = f"the model's own rounding noise is {share} of the output here"
             return replace(found, verdict="unverified", reason=reason)
         return replace(found, verdict="pass")
-    far = _distance(ratios, reference)
+    far = distance(ratios, reference)
     if (
         usual is not None
         and Ratios(errors.peak / usual.peak, errors.rms / usual.rms, reference.rule).within
@@ -315,140 +283,3 @@ def _rule(found: _Finding, size: float, usual: Floor | None, reference: Referenc
 def _key(case: Case) -> str:
     """Name under which the reference knows a case that may be a repetition."""
     return case.name.partition(" (")[0]
-
-
-def _distance(ratios: Ratios, reference: Reference) -> str:
-    unit = "noise floors" if reference.tolerance_reason is None else "units of tolerance"
-    return (
-        f"{_figure(ratios.peak)} {unit} off at its worst element (limit {ratios.rule.peak:g}), "
-        f"{_figure(ratios.rms)} on average (limit {ratios.rule.rms:g})"
-    )
-
-
-def _figure(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio < 1000 else f"{ratio:.2g}"
-
-
-def _report(
-    graph: Graph, reference: Reference, evidence: Evidence, findings: Sequence[_Finding]
-) -> Report:
-    outputs = tuple(
-        _output_report(spec, [f for f in findings if f.output == spec.name])
-        for spec in graph.outputs
-    )
-    verdict = over_outputs([output.verdict for output in outputs])
-    if not reference.capture.passed:
-        verdict = "fail"
-    notes = list(reference.notes)
-    if reference.tolerance_reason is not None:
-        notes.append(
-            f"float64 is impossible ({reference.tolerance_reason}): compared with the fixed "
-            f"tolerance for each dtype, such as {TOLERANCE['float32']:g} of RMS for float32"
-        )
-    notes += [f"random operator: {name}" for name in reference.random]
-    return Report(
-        verdict=verdict,
-        reason=_reason(verdict, outputs, reference),
-        evidence=evidence,
-        method=_method(reference),
-        rule=reference.rule,
-        outputs=outputs,
-        cases=tuple(_case_reports(findings)),
-        capture=reference.capture,
-        notes=tuple(notes),
-    )
-
-
-def _method(reference: Reference) -> str:
-    if reference.random:
-        return "none"
-    return "float64" if reference.tolerance_reason is None else "tolerance"
-
-
-def _output_report(spec: TensorSpec, findings: Sequence[_Finding]) -> OutputReport:
-    verdict = over_cases([(f.case.kind, f.verdict) for f in findings if not f.empty])
-    if verdict == "pass" and any(map(_unknown_on_usual_values, findings)):
-        verdict = "unverified"
-    worst = max(findings, key=lambda f: f.severity, default=None)
-    ratios = [f.ratios for f in findings if f.ratios is not None]
-    reason = ""
-    if worst is not None and verdict == "fail":
-        reason = f"{worst.reason} on case {worst.case.name} ({worst.case.description})"
-    elif verdict == "unverified":
-        reason = _why_unverified(findings)
-    return OutputReport(
-        name=spec.name,
-        dtype=spec.dtype,
-        shape=_shape(spec),
-        verdict=verdict,
-        reason=reason,
-        peak_ratio=max((r.peak for r in ratios), default=None),
-        rms_ratio=max((r.rms for r in ratios), default=None),
-        max_abs=worst.errors.peak if worst and worst.errors else None,
-        max_rel=worst.errors.relative if worst and worst.errors else None,
-        floor=worst.floor if worst else None,
-        worst_case=worst.case.name if worst else None,
-        mismatches=sum(f.mismatches for f in findings),
-        unstable=sum(f.unstable for f in findings),
-    )
-
-
-def _unknown_on_usual_values(finding: _Finding) -> bool:
-    """Another case, or another reading of the same, cannot make up for what nobody knows."""
-    return finding.unknown and finding.case.kind not in EXTREME_KINDS
-
-
-def _why_unverified(findings: Sequence[_Finding]) -> str:
-    """The reason of the first case that earned nothing, the user's own before others."""
-    bare = [f for f in findings if f.reason]
-    own = [f for f in bare if f.case.kind in OWN_KINDS and not f.empty]
-    own = own or [f for f in bare if _unknown_on_usual_values(f)]
-    if own:
-        return f"{own[0].reason} (case {own[0].case.name}: {own[0].case.description})"
-    return bare[0].reason if bare else "no case was run"
-
-
-def _case_reports(findings: Sequence[_Finding]) -> Iterator[CaseReport]:
-    by_case: dict[str, list[_Finding]] = {}
-    for finding in findings:
-        by_case.setdefault(finding.case.name, []).append(finding)
-    for members in by_case.values():
-        verdict = over_outputs([f.verdict for f in members])
-        ratios = [f.ratios for f in members if f.ratios is not None]
-        case = members[0].case
-        yield CaseReport(
-            name=case.name,
-            kind=case.kind,
-            description=case.description,
-            verdict=verdict,
-            reason=next((f"{f.output}: {f.reason}" for f in members if f.verdict == verdict), "")
-            if verdict != "pass"
-            else "",
-            peak_ratio=max((r.peak for r in ratios), default=None),
-            rms_ratio=max((r.rms for r in ratios), default=None),
-        )
-
-
-def _reason(verdict: Verdict, outputs: Sequence[OutputReport], reference: Reference) -> str:
-    """One sentence that names the worst output."""
-    if reference.capture.reason is not None:
-        return reference.capture.reason
-    if not outputs:
-        return "the model has no output to compare"
-    if verdict != "pass":
-        bad = [o for o in outputs if o.verdict == verdict]
-        worst = max(bad, key=lambda o: (o.peak_ratio or 0.0, o.mismatches))
-        return f"{worst.name}: {worst.reason}"
-    floats = [o for o in outputs if o.peak_ratio is not None and o.rms_ratio is not None]
-    if not floats:
-        return f"every element is equal in {len(reference.cases)} cases"
-    rule = reference.rule
-    worst = max(
-        floats, key=lambda o: Ratios(o.peak_ratio or 0.0, o.rms_ratio or 0.0, rule).severity
-    )
-    ratios = Ratios(worst.peak_ratio or 0.0, worst.rms_ratio or 0.0, rule)
-    return f"{worst.name}, the farthest output, is {_distance(ratios, reference)}"
-
-
-def _shape(spec: TensorSpec) -> tuple[int | str, ...]:
-    return tuple(size.name if isinstance(size, Dim) else size for size in spec.shape)

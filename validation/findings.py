@@ -1,0 +1,193 @@
+"""What a run of an artifact showed, output by output, and the report that it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..exporter.graph import Graph
+from ..exporter.signature import Dim, TensorSpec
+from ..targets.base import Evidence
+from .cases import Case
+from .compare import Errors
+from .expected import Reference
+from .report.model import CaseReport, OutputReport, Report
+from .verdict import (
+    EXTREME_KINDS,
+    OWN_KINDS,
+    TOLERANCE,
+    Floor,
+    Ratios,
+    Verdict,
+    over_cases,
+    over_outputs,
+)
+
+__all__ = ["Finding", "distance", "report_of", "shown_shape"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One output of one run of a case, first as observed, then judged.
+
+    `errors` is None where there is nothing to measure in floors. `unknown`: the session itself
+    could not tell what its runtime computes.
+    """
+
+    case: Case
+    output: str
+    verdict: Verdict
+    reason: str = ""
+    errors: Errors | None = None
+    ratios: Ratios | None = None
+    floor: Floor | None = None
+    mismatches: int = 0
+    unstable: int = 0
+    empty: bool = False
+    unknown: bool = False
+
+    @property
+    def severity(self) -> float:
+        """Orders findings from harmless to worst."""
+        base = {"pass": 0.0, "unverified": 0.0, "fail": 1.0}[self.verdict]
+        return base + (self.ratios.severity if self.ratios else min(self.mismatches, 1))
+
+
+def distance(ratios: Ratios, reference: Reference) -> str:
+    """How far an output is from the truth, in words."""
+    unit = "noise floors" if reference.tolerance_reason is None else "units of tolerance"
+    return (
+        f"{_figure(ratios.peak)} {unit} off at its worst element (limit {ratios.rule.peak:g}), "
+        f"{_figure(ratios.rms)} on average (limit {ratios.rule.rms:g})"
+    )
+
+
+def _figure(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 1000 else f"{ratio:.2g}"
+
+
+def report_of(
+    graph: Graph, reference: Reference, evidence: Evidence, findings: Sequence[Finding]
+) -> Report:
+    """The report on all outputs; a failed capture check outweighs them."""
+    outputs = tuple(
+        _output_report(spec, [f for f in findings if f.output == spec.name])
+        for spec in graph.outputs
+    )
+    verdict = over_outputs([output.verdict for output in outputs])
+    if not reference.capture.passed:
+        verdict = "fail"
+    notes = list(reference.notes)
+    if reference.tolerance_reason is not None:
+        notes.append(
+            f"float64 is impossible ({reference.tolerance_reason}): compared with the fixed "
+            f"tolerance for each dtype, such as {TOLERANCE['float32']:g} of RMS for float32"
+        )
+    notes += [f"random operator: {name}" for name in reference.random]
+    return Report(
+        verdict=verdict,
+        reason=_reason(verdict, outputs, reference),
+        evidence=evidence,
+        method=_method(reference),
+        rule=reference.rule,
+        outputs=outputs,
+        cases=tuple(_case_reports(findings)),
+        capture=reference.capture,
+        notes=tuple(notes),
+    )
+
+
+def _method(reference: Reference) -> str:
+    if reference.random:
+        return "none"
+    return "float64" if reference.tolerance_reason is None else "tolerance"
+
+
+def _output_report(spec: TensorSpec, findings: Sequence[Finding]) -> OutputReport:
+    verdict = over_cases([(f.case.kind, f.verdict) for f in findings if not f.empty])
+    if verdict == "pass" and any(map(_unknown_on_usual_values, findings)):
+        verdict = "unverified"
+    worst = max(findings, key=lambda f: f.severity, default=None)
+    ratios = [f.ratios for f in findings if f.ratios is not None]
+    reason = ""
+    if worst is not None and verdict == "fail":
+        reason = f"{worst.reason} on case {worst.case.name} ({worst.case.description})"
+    elif verdict == "unverified":
+        reason = _why_unverified(findings)
+    return OutputReport(
+        name=spec.name,
+        dtype=spec.dtype,
+        shape=shown_shape(spec),
+        verdict=verdict,
+        reason=reason,
+        peak_ratio=max((r.peak for r in ratios), default=None),
+        rms_ratio=max((r.rms for r in ratios), default=None),
+        max_abs=worst.errors.peak if worst and worst.errors else None,
+        max_rel=worst.errors.relative if worst and worst.errors else None,
+        floor=worst.floor if worst else None,
+        worst_case=worst.case.name if worst else None,
+        mismatches=sum(f.mismatches for f in findings),
+        unstable=sum(f.unstable for f in findings),
+    )
+
+
+def _unknown_on_usual_values(finding: Finding) -> bool:
+    """Another case, or another reading of the same, cannot make up for what nobody knows."""
+    return finding.unknown and finding.case.kind not in EXTREME_KINDS
+
+
+def _why_unverified(findings: Sequence[Finding]) -> str:
+    """The reason of the first case that earned nothing, the user's own before others."""
+    bare = [f for f in findings if f.reason]
+    own = [f for f in bare if f.case.kind in OWN_KINDS and not f.empty]
+    own = own or [f for f in bare if _unknown_on_usual_values(f)]
+    if own:
+        return f"{own[0].reason} (case {own[0].case.name}: {own[0].case.description})"
+    return bare[0].reason if bare else "no case was run"
+
+
+def _case_reports(findings: Sequence[Finding]) -> Iterator[CaseReport]:
+    by_case: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_case.setdefault(finding.case.name, []).append(finding)
+    for members in by_case.values():
+        verdict = over_outputs([f.verdict for f in members])
+        ratios = [f.ratios for f in members if f.ratios is not None]
+        case = members[0].case
+        yield CaseReport(
+            name=case.name,
+            kind=case.kind,
+            description=case.description,
+            verdict=verdict,
+            reason=next((f"{f.output}: {f.reason}" for f in members if f.verdict == verdict), "")
+            if verdict != "pass"
+            else "",
+            peak_ratio=max((r.peak for r in ratios), default=None),
+            rms_ratio=max((r.rms for r in ratios), default=None),
+        )
+
+
+def _reason(verdict: Verdict, outputs: Sequence[OutputReport], reference: Reference) -> str:
+    """One sentence that names the worst output."""
+    if reference.capture.reason is not None:
+        return reference.capture.reason
+    if not outputs:
+        return "the model has no output to compare"
+    if verdict != "pass":
+        bad = [o for o in outputs if o.verdict == verdict]
+        worst = max(bad, key=lambda o: (o.peak_ratio or 0.0, o.mismatches))
+        return f"{worst.name}: {worst.reason}"
+    floats = [o for o in outputs if o.peak_ratio is not None and o.rms_ratio is not None]
+    if not floats:
+        return f"every element is equal in {len(reference.cases)} cases"
+    rule = reference.rule
+    worst = max(
+        floats, key=lambda o: Ratios(o.peak_ratio or 0.0, o.rms_ratio or 0.0, rule).severity
+    )
+    ratios = Ratios(worst.peak_ratio or 0.0, worst.rms_ratio or 0.0, rule)
+    return f"{worst.name}, the farthest output, is {distance(ratios, reference)}"
+
+
+def shown_shape(spec: TensorSpec) -> tuple[int | str, ...]:
+    """A shape with the names of dynamic dims."""
+    return tuple(size.name if isinstance(size, Dim) else size for size in spec.shape)
