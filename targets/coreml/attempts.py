@@ -7,6 +7,7 @@ or leaves an argument of unread, is decomposed on the copy of the graph, and it 
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["converted"]
 
 _ATTEMPTS = 50
+# A reshape to too many axes becomes a view, and that a reshape: rewriting leads nowhere.
+_FAILURES_OF_A_FORM = 3
 
 
 def converted(program: ExportedProgram, convert: Callable[[], Any]) -> Any:
@@ -36,6 +39,7 @@ def converted(program: ExportedProgram, convert: Callable[[], Any]) -> Any:
         Exception: whatever coremltools raises where nothing can be rewritten.
     """
     environments = environments_of(program)
+    failures: Counter[Any] = Counter()
     for _ in range(_ATTEMPTS):
         try:
             # A translation may ask about a size; the next attempt must not read its answer.
@@ -52,7 +56,12 @@ def converted(program: ExportedProgram, convert: Callable[[], Any]) -> Any:
             node = failing_node(program, error)
             if node is not None and node.target is operator.getitem:
                 (node,) = node.all_input_nodes  # a result that its translation did not make
-            if node is None or _replace(program, _alike(program, node)):
+            if node is None:
+                raise
+            failures[str(_form(node))] += 1
+            if failures[str(_form(node))] > _FAILURES_OF_A_FORM:
+                raise
+            if _replace(program, _alike(program, node)):
                 raise
     return convert()
 

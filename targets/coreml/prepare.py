@@ -13,6 +13,7 @@ from ...exporter.legalize import legalize, rewrite
 from ...exporter.rules.fourier import fourier_to_products
 from ..base import Unsupported
 from .faults import fault
+from .merging import merge_axes
 from .pooling import give_strides
 from .registry import takes, untranslated
 from .rules import RULES, otherwise
@@ -28,6 +29,7 @@ def prepared(graph: Graph) -> ExportedProgram:
     """A flat copy of the graph's program, legalised for coremltools."""
     program = flat_program(graph)
     fourier_to_products(program)
+    merge_axes(program)
     legalize(program, _supported, RULES, otherwise)
     give_strides(program)
     _rename_what_reads_like_a_mode(program)

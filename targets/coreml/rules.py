@@ -117,6 +117,25 @@ def _softplus(x: torch.Tensor, beta: float, threshold: float) -> torch.Tensor:
     return torch.where(scaled > threshold, x, soft / beta)
 
 
+def _group_norm(
+    x: torch.Tensor,
+    groups: int,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    _cudnn: bool,
+) -> torch.Tensor:
+    """coremltools does not take one of a dynamic batch."""
+    grouped = x.reshape(x.shape[0], groups, -1)
+    centred = grouped - grouped.mean(-1, keepdim=True)
+    variance = (centred * centred).mean(-1, keepdim=True)
+    x = (centred / torch.sqrt(variance + eps)).reshape(x.shape)
+    row = [1, -1] + [1] * (x.dim() - 2)
+    if weight is not None:
+        x = x * weight.reshape(row)
+    return x if bias is None else x + bias.reshape(row)
+
+
 def _whole_division(editor: Editor, node: Node) -> Any:
     """coremltools gives float32, also of integers."""
     value = node.meta["val"]
@@ -170,5 +189,6 @@ RULES = _merged(
     dict.fromkeys((aten.squeeze.dims, aten.logsumexp.default), _itself),
     dict.fromkeys((aten.clamp.default, aten.clamp.Tensor), _clamp),
     {aten.softplus.default: traced(_softplus), aten.floor_divide.default: _whole_division},
+    {aten.group_norm.default: traced(_group_norm)},
     {bits: _of_booleans(logic) for logic, names in _LOGIC.items() for bits in names},
 )
