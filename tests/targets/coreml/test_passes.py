@@ -32,3 +32,9 @@ def test_a_batch_norm_still_goes_into_its_convolution(write):
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     net[1].running_mean.fill_(0.5)
     assert write(net, torch.randn(2, 3, 8, 8)).operators() == ["conv"]
+
+
+def test_a_group_norm_keeps_a_dynamic_batch(write):
+    net = nn.GroupNorm(2, 4)
+    package = write(net, torch.randn(2, 4, 5, 6), input_0="batch:1..4")
+    package.demand_right(torch.randn(3, 4, 5, 6))
