@@ -172,11 +172,20 @@ def _holds(size: int | Dim, other: int | Dim) -> bool:
 
 
 def _fits(spec: TensorSpec, feature: Feature, kind: str) -> bool:
-    """Whether the shapes agree; the bounds of a computed size do not stand in the file."""
+    """Whether the file takes every size that is asked for.
+
+    The bounds of a computed size do not stand in the file.
+    """
     return len(spec.shape) == len(feature.shape) and all(
-        _bounds(own) == _bounds(theirs) or (kind == "output" and isinstance(own, Dim))
+        _contains(own, theirs) or (kind == "output" and isinstance(own, Dim))
         for own, theirs in zip(spec.shape, feature.shape, strict=True)
     )
+
+
+def _contains(own: int | Dim, wanted: int | Dim) -> bool:
+    if not isinstance(own, Dim) or isinstance(wanted, Dim):
+        return bool(_bounds(own) == _bounds(wanted))
+    return own.min <= wanted and (own.max is None or wanted <= own.max)
 
 
 def _bounds(size: int | Dim) -> Any:

@@ -17,6 +17,7 @@ from ...exporter.rules.scattering import is_at_mask
 from .choices import is_uneven
 from .creation import CREATION_RULES
 from .ranks import is_without_axes
+from .rules import ANY_AND_ALL
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -107,6 +108,14 @@ _FAULTS: dict[Any, Predicate] = {
     ),
     aten.logcumsumexp.default: _always,  # as log(cumsum(exp(x))), which overflows
     aten.softplus.default: _has_odd_softplus,  # the threshold is left out
+    aten.gelu.default: lambda node: argument(node, "approximate") != "none",  # it is left out
+    # A query that may attend to nothing gets NaN; what must not be seen is scored -30000.
+    aten.scaled_dot_product_attention.default: lambda node: (
+        argument(node, "attn_mask") is not None or bool(argument(node, "is_causal"))
+    ),
+    # Infinity times zero, running statistics left out, a division by zero.
+    **_each(_is_float, aten.triu.default, aten.tril.default, aten.atan2.default),
+    aten.instance_norm.default: lambda node: not argument(node, "use_input_stats"),
     # RMS norms are scaled before epsilon is added, which then counts for more.
     **_each(_always, aten.rms_norm.default, aten._fused_rms_norm.default),
     # No correction given means 1, and coremltools reads 0.
@@ -115,6 +124,8 @@ _FAULTS: dict[Any, Predicate] = {
         *(aten.var.correction, aten.std.correction),
     ),
     # Integers and booleans: written as float32, or taken for each other.
+    **_each(lambda node: not _counts_booleans(node), *ANY_AND_ALL),
+    **_each(_is_whole, aten.div.Tensor_mode, aten.div.Scalar_mode),
     **_each(_counts_booleans, aten.sum.default, aten.sum.dim_IntList),
     aten.floor_divide.default: _is_whole,
     **_each(_always, aten.bitwise_and.Tensor, aten.bitwise_not.default),

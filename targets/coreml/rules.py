@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,14 +23,21 @@ from ...exporter.rules.sampling import SAMPLING_RULES
 from ...exporter.rules.scattering import SCATTER_RULES
 from ...exporter.rules.special_functions import SPECIAL_RULES
 from ...exporter.rules.strided import STRIDED_RULES
-from ...exporter.rules.traced import traced
+from ...exporter.rules.traced import NotRewritten, traced
 from .choices import CHOICE_RULES
 from .creation import CREATION_RULES, filled, sizes_of
+from .masks import MASK_RULES
 from .ranks import with_an_axis
 
-__all__ = ["RULES", "otherwise"]
+__all__ = ["ANY_AND_ALL", "RULES", "otherwise"]
 
 aten = torch.ops.aten
+
+
+ANY_AND_ALL = (
+    *(aten.any.default, aten.any.dim, aten.any.dims),
+    *(aten.all.default, aten.all.dim, aten.all.dims),
+)
 
 
 def otherwise(editor: Editor, node: Node) -> Any:
@@ -113,7 +121,7 @@ def _itself(_: Editor, node: Node) -> Any:
 
 def _softplus(x: torch.Tensor, beta: float, threshold: float) -> torch.Tensor:
     scaled = x * beta
-    soft = torch.clamp_min(scaled, 0) + torch.log1p(torch.exp(-scaled.abs()))
+    soft = torch.relu(scaled) + torch.log1p(torch.exp(-scaled.abs()))
     return torch.where(scaled > threshold, x, soft / beta)
 
 
@@ -136,13 +144,40 @@ def _group_norm(
     return x if bias is None else x + bias.reshape(row)
 
 
+def _gelu(x: torch.Tensor, approximate: str) -> torch.Tensor:
+    """coremltools reads no `approximate`; torch's own decomposition asks about the sizes."""
+    if approximate != "tanh":
+        raise NotRewritten
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+    return 0.5 * x * (1 + torch.tanh(inner))
+
+
 def _whole_division(editor: Editor, node: Node) -> Any:
-    """coremltools gives float32, also of integers."""
+    """coremltools gives float32, also of integers; beyond 2^24 that is not exact."""
     value = node.meta["val"]
     if value.is_floating_point():
         return None
-    quotient = editor.call(node, aten.div.Tensor_mode, *node.args, rounding_mode="floor")
+    mode = node.kwargs.get("rounding_mode", "floor")
+    wide = [
+        editor.call(node, aten._to_copy.default, item, dtype=torch.float32)
+        if isinstance(item, Node)
+        else item
+        for item in node.args
+    ]
+    if not isinstance(wide[0], Node):
+        return None
+    quotient = editor.call(node, aten.div.Tensor_mode, *wide, rounding_mode=mode)
     return editor.call(node, aten._to_copy.default, quotient, dtype=value.dtype, value=value)
+
+
+def _of_numbers(editor: Editor, node: Node) -> Any:
+    """`any` and `all` of numbers: coremltools looks at the largest and the least of them."""
+    x = tensor_value(node.args[0])
+    if x is None or x.dtype == torch.bool:
+        return None
+    target: Any = node.target
+    hit = editor.call(node, aten.ne.Scalar, node.args[0], 0)
+    return editor.call(node, target, hit, *node.args[1:], value=node.meta["val"], **node.kwargs)
 
 
 _LOGIC = {
@@ -188,7 +223,11 @@ RULES = _merged(
     {aten.copy.default: _copy, aten.reshape.default: _without_axes},
     dict.fromkeys((aten.squeeze.dims, aten.logsumexp.default), _itself),
     dict.fromkeys((aten.clamp.default, aten.clamp.Tensor), _clamp),
+    {aten.gelu.default: traced(_gelu)},
+    MASK_RULES,
+    dict.fromkeys(ANY_AND_ALL, _of_numbers),
     {aten.softplus.default: traced(_softplus), aten.floor_divide.default: _whole_division},
+    dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), _whole_division),
     {aten.group_norm.default: traced(_group_norm)},
     {bits: _of_booleans(logic) for logic, names in _LOGIC.items() for bits in names},
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -76,6 +77,15 @@ def write_spec(spec: Any, package: Path) -> None:
     }
     document = {**document, "itemInfoEntries": entries, "rootModelIdentifier": _identifier(root)}
     manifest.write_text(json.dumps(document, indent=4) + "\n", encoding="utf-8")
+    _make_readable(package)
+
+
+def _make_readable(package: Path) -> None:
+    """coremltools makes parts of a package readable to their owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in (package, *package.rglob("*")):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
 
 
 def _identifier(path: str) -> str:

@@ -96,6 +96,8 @@ def _model_file(path: Path) -> Path:
         what = "is a file" if path.exists() else "does not exist"
         raise InputFileError(f"{path} {what}", hint="name an .mlpackage folder")
     manifest = path / "Manifest.json"
+    if not _is_file(manifest):  # a pipe would be waited for
+        raise InputFileError(f"{path} has no Manifest.json", hint=_REMEDY)
     try:
         document = json.loads(manifest.read_text(encoding="utf-8"))
         entry = document["itemInfoEntries"][document["rootModelIdentifier"]]["path"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 
+import isomorph
 import numpy as np
 import pytest
 import torch
@@ -138,3 +139,16 @@ def test_devices_of_a_mac_are_missing_here_and_told_with_a_command(write):
     capability = CoreMlTarget().capability()
     assert capability.devices == ("cpu",)
     assert set(capability.device_remedies) == {"gpu", "ne", "all"}
+
+
+def test_a_package_of_a_range_stands_for_one_size_in_it_and_for_no_other(tmp_path):
+    model = torch.nn.Linear(4, 3)
+    path = tmp_path / "model.mlpackage"
+    isomorph.export(
+        model, "coreml", args=(torch.ones(2, 4),), dynamic={"input.0": "batch:1..8"}, output=path
+    )
+    path.with_name("model.mlpackage.manifest.json").unlink()
+    inputs = ["input=3x4"]
+    assert isomorph.validate(path, against=model, inputs=inputs).verdict == "pass"
+    with pytest.raises(InputFileError, match=r"\[9, 4\]"):
+        isomorph.validate(path, against=model, inputs=["input=9x4"])

@@ -123,3 +123,17 @@ def test_a_full_disk_is_an_os_error(write, captured, tmp_path, limit):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
+
+
+def test_a_package_is_as_readable_as_other_files(tmp_path):
+    before = os.umask(0o027)
+    try:
+        path = tmp_path / "model.mlpackage"
+        isomorph.export(
+            torch.nn.Linear(4, 40), "coreml", args=(torch.ones(1, 4),), output=path, validate=False
+        )
+    finally:
+        os.umask(before)
+    modes = {oct(p.stat().st_mode & 0o777) for p in (path, *path.rglob("*")) if p.is_dir()}
+    assert modes == {"0o750"}
+    assert {oct(p.stat().st_mode & 0o777) for p in path.rglob("*") if p.is_file()} == {"0o640"}

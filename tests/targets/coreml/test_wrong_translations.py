@@ -15,11 +15,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from isomorph.targets.coreml.evaluate.interpreter import run_function
 from isomorph.targets.coreml.evaluate.package import read_package
+from isomorph.targets.coreml.options import CoreMlOptions
 from isomorph.targets.coreml.quiet import coremltools, hushed
 from torch import Tensor
 
 X = torch.randn(2, 3, 6, 5, generator=torch.Generator().manual_seed(0))
 TINY = X * 1e-6
+NUMBERS = torch.tensor([[-1, 0, -4], [-2, -3, -1], [0, 0, 0], [1, -1, 2]], dtype=torch.int32)
 
 # Name: function of one tensor, and the input on which stock coremltools is far off.
 WRONG: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
@@ -35,6 +37,27 @@ WRONG: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
         X,
     ),
 }
+WRONG["masked_attention"] = (
+    lambda x: F.scaled_dot_product_attention(
+        *(x[:, :, :4],) * 3, attn_mask=torch.arange(4)[:, None].expand(4, 4) > 0
+    ).contiguous(),
+    X,
+)
+WRONG["any_of_integers"] = (lambda x: x.any(1).int() - x.all(1).int() * 2, NUMBERS)
+WRONG["causal_attention"] = (
+    lambda x: F.scaled_dot_product_attention(x * 400, x.cos() * 400, x, is_causal=True),
+    X[:, :, :5],
+)
+WRONG["infinite_triangle"] = (
+    lambda x: (x[..., :5, :] + torch.full((5, 5), -float("inf")).triu(1)).softmax(-1),
+    X,
+)
+WRONG["running_statistics"] = (
+    lambda x: F.instance_norm(
+        x, torch.tensor([5.0, 6, 7]), torch.tensor([2.0, 3, 4]), use_input_stats=False
+    ),
+    X,
+)
 # Not wrong values: coremltools refuses these, or writes another shape or dtype.
 UNUSABLE: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
     "circular_pad": (lambda x: F.pad(x, (1, 2, 2, 1), mode="circular"), X),
@@ -54,6 +77,10 @@ UNUSABLE: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
     "remainder": (lambda x: torch.remainder(x * 7, 0.3), X),
     "rsqrt": (torch.rsqrt, X.abs() * 1e-11),
     "logcumsumexp": (lambda x: torch.logcumsumexp(x * 60, 1), X),
+    "angles": (lambda x: torch.atan2(x.relu(), x[:, :, :, [1, 2, 2, 0, 4]].round() * -1.0), X),
+    "angles_of_zeros": (lambda x: torch.atan2(x * 0.0, x.abs() * 0.0) + x, X),
+    "whole_division_to_zero": (lambda x: torch.div((x * 9).int(), 2, rounding_mode="trunc"), X),
+    "triangles_of_a_batch": (lambda x: x.tril(-1) + x.triu(2), X),
     "without_axes": (lambda x: torch.softmax(x.sum(), 0) + x.mean().max(), X),
 }
 
@@ -70,7 +97,22 @@ def test_stock_coremltools_is_still_wrong(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         wanted = function(x).numpy()
     found = stock(function, x, tmp_path / "stock.mlpackage")
-    assert found.shape != wanted.shape or not np.allclose(found, wanted, rtol=1e-5, atol=0)
+    assert found.shape != wanted.shape or not np.allclose(
+        found, wanted, rtol=1e-5, atol=0, equal_nan=False
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: F.gelu(x, approximate="tanh"), lambda x: F.softplus(x, threshold=5)],
+    ids=["gelu", "softplus"],
+)
+def test_sizes_in_steps_do_not_stand_in_the_way(
+    function: Callable[[Tensor], Tensor], write
+) -> None:
+    x = torch.randn(1, 64, generator=torch.Generator().manual_seed(0))
+    options = CoreMlOptions(shapes="enumerated")
+    write(function, x, options=options, args_0_1="h:32..128:32").demand_right(x, tolerance=1e-5)
 
 
 def stock(function: Callable[[Tensor], Tensor], x: Tensor, path: Path) -> np.ndarray:
