@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
-from ...exporter.legalize import legalize, rewrite
+from ...exporter.legalize import drop_checks, legalize, rewrite
 from ...exporter.rules.fourier import fourier_to_products
 from ..base import Unsupported
 from .faults import fault
@@ -30,7 +30,11 @@ def prepared(graph: Graph) -> ExportedProgram:
     program = flat_program(graph)
     fourier_to_products(program)
     merge_axes(program)
-    legalize(program, _supported, RULES, otherwise)
+    if not legalize(program, _supported, RULES, otherwise):
+        # Something is written into a part of a tensor: only torch's own pass makes that functional.
+        program = program.run_decompositions({})
+        drop_checks(program)  # a retrace writes the assertions back
+        legalize(program, _supported, RULES, otherwise)
     give_strides(program)
     _rename_what_reads_like_a_mode(program)
     refresh_outputs(program)

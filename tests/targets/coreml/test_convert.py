@@ -128,3 +128,19 @@ assert logging.root.manager.disable == 0 and warnings.showwarning is shown
 def test_importing_coremltools_is_silent_and_leaves_logging_as_it_was():
     done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True)
     assert (done.stdout.strip()[:2], done.stderr, done.returncode) == ("9.", "", 0)
+
+
+class Writes(torch.nn.Module):
+    """Writes into parts of a tensor, and holds what coremltools writes wrongly besides."""
+
+    def forward(self, x):
+        y = x.clone()
+        y[:, 0] += 1
+        y[:, 1:2] = 7
+        return torch.nn.functional.gelu(y, approximate="tanh")
+
+
+def test_writes_into_parts_of_a_tensor_are_made_functional(write):
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    write(Writes(), x).demand_right(x)
+    write(Writes(), x, x_0="batch:2..6").demand_right(torch.cat([x, x])[:5])
