@@ -78,14 +78,12 @@ def rewrite(
     """
     graph = program.graph_module.graph
     editor, sizes = Editor(graph), environments_of(program)
-    denied = set(nodes)
+    denied = dict.fromkeys(nodes)  # in order: names, and so the bytes of files, follow from it
 
     def allowed(node: Node) -> bool:
         return node not in denied and supported(node)
 
-    kept = [
-        node for node in list(denied) if not _rewrite(editor, node, allowed, rules, fallback, sizes)
-    ]
+    kept = [node for node in denied if not _rewrite(editor, node, allowed, rules, fallback, sizes)]
     graph.eliminate_dead_code()
     program.graph_module.recompile()
     return kept

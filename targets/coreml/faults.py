@@ -108,7 +108,6 @@ _FAULTS: dict[Any, Predicate] = {
     ),
     aten.logcumsumexp.default: _always,  # as log(cumsum(exp(x))), which overflows
     aten.softplus.default: _has_odd_softplus,  # the threshold is left out
-    aten.gelu.default: lambda node: argument(node, "approximate") != "none",  # it is left out
     # A query that may attend to nothing gets NaN; what must not be seen is scored -30000.
     aten.scaled_dot_product_attention.default: lambda node: (
         argument(node, "attn_mask") is not None or bool(argument(node, "is_causal"))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from .call import Call
 from .types import TensorType
 
-__all__ = ["AFFORDABLE", "affordable", "axis_within", "bounded", "one_axis"]
+__all__ = ["AFFORDABLE", "affordable", "axis_within", "bounded", "named_axes", "one_axis"]
 
 AFFORDABLE = 2**30
 """Elements of the largest tensor that is made; constants lie in the file and may be larger.
@@ -32,6 +32,19 @@ def one_axis(call: Call, name: str, rank: int, default: int | None = None) -> in
     """The axis that parameter `name` gives, counted from the front."""
     given = call.integer(name) if default is None else call.integer(name, default)
     return axis_within(call, given, rank)
+
+
+def named_axes(call: Call, rank: int) -> list[int]:
+    """The parameter `axes`, counted from the front; all of them where it is not given."""
+    given = call.integers("axes") if call.has("axes") else list(range(rank))
+    if not given:
+        call.refuse("axes that name no axis")
+    if any(not -rank <= axis < rank for axis in given):
+        raise call.damaged(f"axes {given} of a tensor of rank {rank}")
+    axes = [axis % rank for axis in given]
+    if len(set(axes)) != len(axes):
+        raise call.damaged(f"axes {given} name an axis twice")
+    return axes
 
 
 def affordable(call: Call, shape: Sequence[int]) -> None:

@@ -12,6 +12,7 @@ __all__ = [
     "FLOATS",
     "INT32",
     "NUMBERS",
+    "image",
     "narrowed",
     "of_dtype",
     "per_channel",
@@ -31,6 +32,16 @@ def of_dtype(call: Call, name: str, dtypes: Collection[torch.dtype]) -> torch.Te
     if found.dtype not in dtypes:
         call.refuse(f"{name} of {str(found.dtype).removeprefix('torch.')}")
     return found
+
+
+def image(call: Call) -> torch.Tensor:
+    """`x` of rank 4, [batch, channels, height, width], with pixels."""
+    x = of_dtype(call, "x", FLOATS)
+    if x.dim() != 4:
+        raise call.damaged(f"x has rank {x.dim()}, not 4")
+    if not x.numel():
+        call.refuse("an empty image")
+    return x
 
 
 def scalar(call: Call, name: str, like: torch.Tensor) -> torch.Tensor:

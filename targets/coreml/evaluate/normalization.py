@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .axes import named_axes
 from .call import Call, Operator
 from .elementwise import FLOATS, of_dtype, per_channel
 from .sums import accumulated, mean, total
@@ -53,14 +54,7 @@ def _normalized(call: Call, x: torch.Tensor, axes: list[int]) -> torch.Tensor:
 
 def _layer_norm(call: Call) -> torch.Tensor:
     x = of_dtype(call, "x", FLOATS)
-    given = call.integers("axes") if call.has("axes") else list(range(x.dim()))
-    if not given:
-        call.refuse("axes that name no axis")
-    if any(not -x.dim() <= axis < x.dim() for axis in given):
-        raise call.damaged(f"axes {given} of a tensor of rank {x.dim()}")
-    axes = [axis % x.dim() for axis in given]
-    if len(set(axes)) != len(axes):
-        raise call.damaged(f"axes {given} name an axis twice")
+    axes = named_axes(call, x.dim())
     normal = _normalized(call, x, axes)
     if call.has("gamma"):
         normal = normal * _over_axes(call, "gamma", x, axes)

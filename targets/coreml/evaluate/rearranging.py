@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from .axes import affordable, bounded
 from .call import Call, Operator
-from .elementwise import FLOATS, of_dtype
+from .elementwise import FLOATS, image, of_dtype
 from .readings import agreed
 
 __all__ = ["OPERATORS"]
@@ -52,7 +52,7 @@ def pad(call: Call) -> torch.Tensor:
 
 def pixel_shuffle(call: Call) -> torch.Tensor:
     """[n, C * f^2, H, W] to [n, C, H * f, W * f], as PyTorch does."""
-    x, factor = _image(call), call.integer("upscale_factor")
+    x, factor = image(call), call.integer("upscale_factor")
     _divides(call, factor * factor, x.shape[1])
     blocks: torch.Tensor = x.unflatten(1, (-1, factor, factor))
     return blocks.permute(0, 1, 4, 2, 5, 3).flatten(4).flatten(2, 3)
@@ -60,13 +60,13 @@ def pixel_shuffle(call: Call) -> torch.Tensor:
 
 def pixel_unshuffle(call: Call) -> torch.Tensor:
     """[n, C, H * f, W * f] to [n, C * f^2, H, W], as PyTorch does."""
-    x, factor = _image(call), call.integer("downscale_factor")
+    x, factor = image(call), call.integer("downscale_factor")
     return _blocks(call, x, factor, factor).permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
 
 
 def depth_to_space(call: Call) -> torch.Tensor:
     """[n, C * b^2, H, W] to [n, C, H * b, W * b]; the order of the channels is not documented."""
-    x, block = _image(call), call.integer("block_size")
+    x, block = image(call), call.integer("block_size")
     _divides(call, block * block, x.shape[1])
     channels = x.shape[1] // (block * block)
     sizes = {"b": block, "w": block, "c": channels}
@@ -82,7 +82,7 @@ def depth_to_space(call: Call) -> torch.Tensor:
 
 def space_to_depth(call: Call) -> torch.Tensor:
     """[n, C, H * b, W * b] to [n, C * b^2, H, W]; the order of the channels is not documented."""
-    x, block = _image(call), call.integer("block_size")
+    x, block = image(call), call.integer("block_size")
     blocks = _blocks(call, x, block, block)
     readings = (blocks.permute(0, *order, 2, 4) for order in ((3, 5, 1), (1, 3, 5)))
     return agreed(call, "the order of the channels", (way.flatten(1, 3) for way in readings))
@@ -90,7 +90,7 @@ def space_to_depth(call: Call) -> torch.Tensor:
 
 def space_to_batch(call: Call) -> torch.Tensor:
     """[n, C, H, W] to [n * b0 * b1, C, ...]; the order in the batch is not documented."""
-    x = _image(call)
+    x = image(call)
     (tall, wide), (rows, columns) = _block_shape(call), _amounts(call, "paddings")
     bounded(call, [*x.shape[:2], x.shape[2] + sum(rows), x.shape[3] + sum(columns)])
     blocks = _blocks(call, functional.pad(x, [*columns, *rows]), tall, wide)
@@ -100,7 +100,7 @@ def space_to_batch(call: Call) -> torch.Tensor:
 
 def batch_to_space(call: Call) -> torch.Tensor:
     """[n * b0 * b1, C, H, W] to [n, C, ...]; the order in the batch is not documented."""
-    x = _image(call)
+    x = image(call)
     (tall, wide), (rows, columns) = _block_shape(call), _amounts(call, "crops")
     _divides(call, tall * wide, x.shape[0])
     sizes = {0: x.shape[0] // (tall * wide), 1: tall, 2: wide}
@@ -140,15 +140,6 @@ OPERATORS: dict[str, Operator] = {
     "space_to_batch": space_to_batch,
     "space_to_depth": space_to_depth,
 }
-
-
-def _image(call: Call) -> torch.Tensor:
-    x = of_dtype(call, "x", FLOATS)
-    if x.dim() != 4:
-        raise call.damaged(f"x has rank {x.dim()}, not 4")
-    if not x.numel():
-        call.refuse("an empty image")
-    return x
 
 
 def _divides(call: Call, factor: int, size: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from .axes import named_axes
 from .call import Call, Operator
 from .elementwise import FLOATS, INT32, NUMBERS, narrowed, of_dtype, refuse_nan
 from .sums import mean, total
@@ -22,15 +23,8 @@ def _reduced(call: Call) -> tuple[torch.Tensor, list[int], bool]:
     x = of_dtype(call, "x", NUMBERS)
     if not x.dim():
         call.refuse("x of rank 0, where rank 1 or more is documented")
-    given = call.integers("axes") if call.has("axes") else list(range(x.dim()))
     keep = call.flag("keep_dims", False)
-    if not given:
-        call.refuse("axes that name no axis")
-    if any(not -x.dim() <= axis < x.dim() for axis in given):
-        raise call.damaged(f"axes {given} of a tensor of rank {x.dim()}")
-    axes = [axis % x.dim() for axis in given]
-    if len(set(axes)) != len(axes):
-        raise call.damaged(f"axes {given} name an axis twice")
+    axes = named_axes(call, x.dim())
     return x, axes, keep
 
 

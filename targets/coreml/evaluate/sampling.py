@@ -10,7 +10,7 @@ import torch
 
 from .axes import bounded
 from .call import Call, Operator
-from .elementwise import FLOATS, of_dtype
+from .elementwise import FLOATS, image, of_dtype
 from .grids import SAMPLING_MODES, grid, refuse_infinite
 
 __all__ = ["OPERATORS"]
@@ -119,11 +119,7 @@ OPERATORS: dict[str, Operator] = {
 
 
 def _image(call: Call) -> torch.Tensor:
-    x = of_dtype(call, "x", FLOATS)
-    if x.dim() != 4:
-        raise call.damaged(f"x has rank {x.dim()}, not 4")
-    if not x.numel():
-        call.refuse("an empty image")
+    x = image(call)
     refuse_infinite(call, x)
     return x
 
