@@ -150,7 +150,7 @@ def print_targets(found: Mapping[str, Capability]) -> None:
             Text(name),
             _package(capability),
             _yes(capability.builds),
-            _yes(capability.runs),
+            Text("evaluated", "green") if capability.evaluates else _yes(capability.runs),
             ", ".join(capability.devices) or "-",
         )
         notes += [f"{name}: {capability.note}"] if capability.note else []

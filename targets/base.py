@@ -71,7 +71,8 @@ class Capability:
     `remedy` is the command that brings what lacks, `device_remedies` what brings
     a device that is not among `devices`. `package` is the distribution whose
     `version` counts. `note` is what one should know before
-    choosing the format ("deprecated upstream").
+    choosing the format ("deprecated upstream"). `evaluates`: what runs here is an evaluator of
+    ours, not the format's own runtime, so that no artifact is `executed` on this machine.
     """
 
     installed: bool
@@ -83,6 +84,7 @@ class Capability:
     device_remedies: Mapping[str, str] = field(default_factory=dict)
     note: str | None = None
     package: str | None = None
+    evaluates: bool = False
 
 
 @dataclass(frozen=True)

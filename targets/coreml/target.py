@@ -49,6 +49,7 @@ class CoreMlTarget:
             device_remedies={}
             if apple
             else {name: REMEDY.format(device=name) for name in DEVICES if name != "cpu"},
+            evaluates=present and not apple,
             note=None if apple else "evaluated here; executed on macOS",
         )
 
