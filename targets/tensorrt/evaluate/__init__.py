@@ -1,0 +1,1 @@
+"""Computes a parsed TensorRT network layer by layer, without a GPU."""

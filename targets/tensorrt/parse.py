@@ -1,0 +1,75 @@
+"""ONNX to a TensorRT network; what the parser refuses is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConversionError
+from .logger import collected_errors, logger_of
+from .products import Product
+
+__all__ = ["Origin", "ParsedNetwork", "parse"]
+
+Origin = Callable[[str], str]
+"""Where an ONNX node came from, "module, file:line"; empty where that is not known."""
+
+
+@dataclass(frozen=True)
+class ParsedNetwork:
+    """A network, and the builder and parser that own its memory."""
+
+    product: Product
+    module: Any
+    builder: Any
+    network: Any
+    parser: Any
+    path: Path
+
+
+def parse(product: Product, path: Path, origin: Origin = lambda node: "") -> ParsedNetwork:
+    """Parse the ONNX file at `path`, external data beside it included.
+
+    Raises:
+        ConversionError: the parser refuses a node, which is named with its origin.
+        MissingRequirementError: the product is not installed.
+    """
+    module = product.load()
+    logger = logger_of(module)
+    with collected_errors() as errors:
+        builder = module.Builder(logger)
+        network = builder.create_network(_creation_flags(module))
+        parser = module.OnnxParser(network, logger)
+        done = parser.parse_from_file(str(path))
+    if not done:
+        raise _refusal(product, parser, errors, origin)
+    return ParsedNetwork(product, module, builder, network, parser, path)
+
+
+def _creation_flags(module: Any) -> int:
+    """Strongly typed: the only kind from TensorRT 11 on, a flag on 10."""
+    flags: Any = module.NetworkDefinitionCreationFlag
+    strongly = getattr(flags, "STRONGLY_TYPED", None)
+    return 0 if strongly is None else 1 << int(strongly)
+
+
+def _refusal(product: Product, parser: Any, errors: list[str], origin: Origin) -> ConversionError:
+    told = []
+    for index in range(parser.num_errors):
+        error = parser.get_error(index)
+        node, operator = error.node_name(), error.node_operator()
+        where = ", ".join(part for part in (node, origin(node)) if part)
+        told.append(f"{operator}" + (f" ({where})" if where else "") + f": {_reason(error.desc())}")
+    reasons = list(dict.fromkeys(told)) or [errors[-1] if errors else "no reason given"]
+    return ConversionError(
+        f"{product.title}'s parser refuses {'; '.join(reasons[:5])}",
+        hint="rewrite that part of the model, or try another opset (--set opset=...)",
+    )
+
+
+def _reason(text: str) -> str:
+    """The parser's words without C++ conditions that say nothing to a reader."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return "the operator is not supported" if first in ("", "false") else first
