@@ -31,7 +31,7 @@ from .signature import Dim, TensorSpec
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["Attempt", "Graph", "Origin", "Provenance", "node_origin"]
+__all__ = ["Attempt", "Graph", "Origin", "Provenance", "node_origin", "user_line"]
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,13 @@ def node_origin(node: torch.fx.Node, root: Path | None = None) -> Origin:
     """
     stack = node.meta.get("nn_module_stack") or {}
     module = next((str(path) for path, _ in reversed(list(stack.values())) if path), "")
+    return Origin(module, user_line(node.meta.get("stack_trace") or "", root))
+
+
+def user_line(trace: str, root: Path | None = None) -> str:
+    """`file:line` of the innermost user line of a stack trace; empty where it has none."""
     frames = []
-    for line in (node.meta.get("stack_trace") or "").splitlines():
+    for line in trace.splitlines():
         line = line.strip()
         if line.startswith('File "'):
             file, _, rest = line[len('File "') :].partition('", line ')
@@ -187,11 +192,11 @@ def node_origin(node: torch.fx.Node, root: Path | None = None) -> Origin:
     frames = [frame for frame in frames if not str(frame[0]).startswith("<")]
     own = [frame for frame in frames if "site-packages" not in frame[0].parts]
     if not frames:
-        return Origin(module, "")
+        return ""
     file, number = (own or frames)[-1]
     base = root or Path.cwd()
     shown = file.relative_to(base) if file.is_relative_to(base) else Path(file.name)
-    return Origin(module, f"{shown.as_posix()}:{number}")
+    return f"{shown.as_posix()}:{number}"
 
 
 def _copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

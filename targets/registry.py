@@ -32,6 +32,8 @@ _BUILT_IN = {
     "torchscript": ".torchscript.target:TorchScriptTarget",
     "aotinductor": ".aotinductor.target:AotInductorTarget",
     "executorch": ".executorch.target:ExecuTorchTarget",
+    "tensorrt": ".tensorrt.target:TensorRtTarget",
+    "tensorrt-rtx": ".tensorrt.rtx:TensorRtRtxTarget",
 }
 
 

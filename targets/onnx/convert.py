@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import ConversionError
-from ...exporter.graph import Graph
+from ...exporter.graph import Graph, Origin
 from ..unsupported import cannot_express
 from . import torchlib
 from .border import cast_outputs, clean, name_border, name_dims, separate_outputs
+from .origins import node_origins
 from .prepare import decomposed, faulty, lacking, prepared, registry, translation_errors
 from .sizes import REMEDY, inexact_sizes
 from .translations import custom_translations
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["to_onnx"]
 
 
-def to_onnx(graph: Graph, opset: int, *, optimize: bool) -> ir.Model:
+def to_onnx(
+    graph: Graph, opset: int, *, optimize: bool, origins: dict[str, Origin] | None = None
+) -> ir.Model:
     """Translate `graph`; inputs, outputs and dims carry the user's names.
+
+    `origins`, if given, gets where each node was written, by the node's name.
 
     Raises:
         ConversionError: an operator has no translation, or one known to be wrong.
@@ -44,6 +49,8 @@ def to_onnx(graph: Graph, opset: int, *, optimize: bool) -> ir.Model:
     separate_outputs(model)
     name_border(model, graph)
     name_dims(model, graph)
+    if origins is not None:
+        origins.update(node_origins(model))
     clean(model)
     return model
 

@@ -13,7 +13,7 @@ from ..base import Artifact, Capability, Signature, Unsupported
 from ..packages import found_versions, importable, installed_version, require
 
 if TYPE_CHECKING:
-    from ...exporter.graph import Graph
+    from ...exporter.graph import Graph, Origin
     from ...exporter.signature import TensorSpec
     from .session import OnnxSession
 
@@ -110,10 +110,12 @@ class OnnxTarget:
         directory: Path,
         stem: str,
         on_stage: Callable[[str], None] = lambda stage: None,
+        origins: dict[str, Origin] | None = None,
     ) -> Artifact:
         """Write `directory/stem.onnx`, checked by onnx's own checker.
 
-        `on_stage` hears the name of each stage as it begins.
+        `on_stage` hears the name of each stage as it begins; `origins`, if given, gets where each
+        node was written, by the node's name.
 
         Raises:
             ConversionError: ONNX cannot express an operator, or the checker objects.
@@ -125,7 +127,9 @@ class OnnxTarget:
         from .storage import INLINE_LIMIT, save, weight_bytes
 
         on_stage("translate")
-        model = to_onnx(graph, options.opset_for(graph.precision), optimize=options.optimize)
+        model = to_onnx(
+            graph, options.opset_for(graph.precision), optimize=options.optimize, origins=origins
+        )
         size = weight_bytes(model)
         if options.external_data == "never" and size > _PROTOBUF_LIMIT:
             raise ConversionError(

@@ -1,0 +1,88 @@
+"""What TensorRT's builder says when it fails, as one message with cause and remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import ConversionError, IsomorphError, MissingRequirementError
+
+if TYPE_CHECKING:
+    from .options import Settings
+    from .parse import Origin, ParsedNetwork
+
+__all__ = ["build_failure", "onnx_node"]
+
+_OUT_OF_MEMORY = ("out of memory", "OutOfMemory", "insufficient memory", "Requested amount of GPU")
+_NO_GPU = ("CUDA_SUCCESS", "cudaError 35", "no CUDA-capable device", "CUDA driver version")
+
+
+def build_failure(
+    parsed: ParsedNetwork, errors: Sequence[str], settings: Settings, origin: Origin
+) -> IsomorphError:
+    """The error for a build that gave no engine.
+
+    Args:
+        errors: what TensorRT's logger heard while it built, in order.
+        origin: where an ONNX node came from.
+    """
+    title = parsed.product.title
+    # What follows from the lack of a GPU while an error is reported is not its cause.
+    own = [text for text in errors if "catchCudaError" not in text] or list(errors)
+    text = own[-1] if own else "it gives no reason"
+    if any(sign in line for line in errors for sign in _OUT_OF_MEMORY):
+        return ConversionError(
+            f"{title} ran out of GPU memory while building: {_reason(text)}",
+            hint="allow it less scratch memory (--set workspace=1024, in MiB), close other "
+            "programs on the GPU, or lower the largest size of a dynamic dim",
+        )
+    where = "; ".join(dict.fromkeys(_places(parsed, own, origin)))
+    if "FP32 GEMM is not supported" in text:
+        return ConversionError(
+            f"{title} has no float32 matrix product for SM75 (Turing): {where or _reason(text)}",
+            hint="use --precision fp16, or leave 75 out of --set sm=...",
+        )
+    if any(sign in text for sign in _NO_GPU):
+        return MissingRequirementError(
+            f"{title} needs a GPU for this build: {_reason(text)}",
+            hint="build on a machine with a GPU, or leave out "
+            + (", ".join(flag.lower() for flag in settings.flags) or "the options that need one"),
+        )
+    return ConversionError(
+        f"{title} does not build {where or 'the network'}: {_reason(text)}",
+        hint="rewrite that part of the model, or export to ONNX and run it on ONNX Runtime",
+    )
+
+
+def _places(parsed: ParsedNetwork, errors: Sequence[str], origin: Origin) -> Iterator[str]:
+    """Layers that the messages name, each with where it came from."""
+    network = parsed.network
+    layers = {}
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        layers[layer.name] = (layer.type.name, layer.metadata)
+    for text in errors:
+        # Longest first: `node_add_1` must not be taken for `node_add`.
+        for name in sorted(layers, key=len, reverse=True):
+            if name and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", text):
+                kind, source = layers[name]
+                node = onnx_node(source) or name
+                parts = (node, origin(node))
+                yield f"{kind} ({', '.join(part for part in parts if part)})"
+                break
+
+
+def onnx_node(source: str) -> str:
+    """The ONNX node that a layer's metadata names first; empty where it names none."""
+    found = re.search(r"\[ONNX Layer: ([^\]|]+)", source)
+    return found[1].strip() if found else ""
+
+
+def _reason(text: str) -> str:
+    """TensorRT's words without its file names and line numbers."""
+    text = re.sub(r"\s*In \w+ at \S+:\d+\)?", "", " ".join(text.split()))
+    text = re.sub(r"^\[?[\w.:]+::\w+::\d+\]\s*", "", text)
+    text = re.sub(r"^\w+::\w+: ", "", text)
+    text = re.sub(r"Error Code \d+: ", "", text)
+    return text[:300]

@@ -1,0 +1,77 @@
+"""Opens engines: on their GPU, or by the network that they were built from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import InputFileError, MissingRequirementError, UsageError
+from ..base import Session, Signature
+from .evaluating import NetworkSession
+from .gpu import find_gpu
+from .products import RTX, Product
+from .recipe import Recipe
+
+__all__ = ["demand_gpu", "known_device", "open_rtx"]
+
+
+def open_rtx(path: Path, device: str, signature: Signature | None) -> Session:
+    """A session on `NAME.rtx.engine`: "cpu" evaluates its network, "cuda" runs the engine.
+
+    Raises:
+        InputFileError: a file is missing, damaged, or of another export.
+        MissingRequirementError: there is no GPU, or not one that the engine is for.
+    """
+    if known_device(device, RTX) == "cuda":
+        demand_gpu(RTX)
+        from .engine import EngineSession
+
+        return EngineSession(RTX, path, signature)
+    if not path.is_file():
+        raise InputFileError(f"{path} does not exist", hint="name a .rtx.engine file")
+    recipe = Recipe.read(path.with_name(path.name.removesuffix(".rtx.engine") + ".rtx.json"))
+    if path.name not in recipe.files:
+        raise InputFileError(
+            f"the engine {path.name} was renamed: it was built as "
+            f"{next(name for name in recipe.files if name.endswith('.engine'))}",
+            hint="give all its files their names back, or export again",
+        )
+    recipe.demand_unchanged(path.parent)
+    if recipe.product != RTX.name:
+        raise InputFileError(f"{path.name} is an engine of {recipe.product}, not of {RTX.name}")
+    return NetworkSession(
+        RTX,
+        path.with_name(recipe.network),
+        signature,
+        {
+            "precision": recipe.build.get("precision", "unknown"),
+            "built for": ", ".join(recipe.build.get("compute_capabilities", ())) or "unknown",
+            "built by": f"{recipe.product} {recipe.version}",
+        },
+    )
+
+
+def known_device(device: str, product: Product) -> str:
+    """The device's kind.
+
+    Raises:
+        UsageError: it is not one of the product's.
+    """
+    kind = device.partition(":")[0].lower()
+    if kind not in ("cpu", "cuda"):
+        raise UsageError(
+            f"the {product.name} target does not know the device {device}", hint="choose cuda"
+        )
+    return kind
+
+
+def demand_gpu(product: Product) -> None:
+    """Engines run on a GPU.
+
+    Raises:
+        MissingRequirementError: CUDA's driver shows none.
+    """
+    if find_gpu() is None:
+        raise MissingRequirementError(
+            f"{product.title} engines run on an NVIDIA GPU, and this machine shows none",
+            hint="run it on the device that it was built for",
+        )

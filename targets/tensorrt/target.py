@@ -1,0 +1,107 @@
+"""TensorRT: engines built and run on the GPU that will use them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import InputFileError
+from ..base import Artifact, Capability, Session, Signature, Unsupported
+from ..packages import importable, require
+from .gpu import find_gpu
+from .options import TensorRtOptions
+from .products import TENSORRT
+
+if TYPE_CHECKING:
+    from ...exporter.graph import Graph
+
+__all__ = ["TensorRtTarget"]
+
+_BUILDERS = ("onnx", "onnx_ir", "onnxscript", TENSORRT.module)
+_NO_GPU = (
+    "build on the machine whose GPU will run the engine, or write a package that builds it there: "
+    "--defer"
+)
+
+
+class TensorRtTarget:
+    """Writes `NAME.engine`; without a GPU nothing but the network that it would be built from."""
+
+    name = TENSORRT.name
+    suffix = ".engine"
+    extra = "tensorrt"
+    options_type = TensorRtOptions
+    precisions = ("fp32", "fp16", "bf16")
+    # The format that is written, checked, where this one cannot be built.
+    fallback = "onnx"
+
+    def files(self, stem: str) -> tuple[str, ...]:
+        return (f"{stem}{self.suffix}",)
+
+    def capability(self) -> Capability:
+        """What is installed; imports none of it, and asks CUDA's driver in another process."""
+        present = all(map(importable, _BUILDERS))
+        ready = present and find_gpu() is not None
+        remedy = None if ready else _NO_GPU if present else TENSORRT.remedy
+        return Capability(
+            installed=present,
+            version=TENSORRT.version() if present else None,
+            builds=ready,
+            runs=ready,
+            devices=("cuda",) if ready else (),
+            remedy=remedy,
+            package="tensorrt",
+            note=None if ready else "engines are built on their GPU; --defer packs one for later",
+        )
+
+    def check(self, graph: Graph) -> list[Unsupported]:
+        """Operators that ONNX cannot take; what TensorRT refuses only a build tells."""
+        from ..onnx.target import OnnxTarget
+
+        return OnnxTarget().check(graph)
+
+    def convert(
+        self, graph: Graph, options: TensorRtOptions, directory: Path, stem: str
+    ) -> Artifact:
+        """Write `directory/stem.engine`.
+
+        Raises:
+            UsageError: a profile that cannot be.
+            ConversionError: ONNX, the parser or the builder refuses a part of the model.
+            OSError: the directory cannot be written or is full.
+            MissingRequirementError: a package or a GPU is missing.
+        """
+        import tempfile
+
+        from .making import make_engine, write_network
+        from .opening import demand_gpu
+
+        require(f"building {TENSORRT.title} engines", _BUILDERS, TENSORRT.remedy)
+        demand_gpu(TENSORRT)
+        path = directory / f"{stem}{self.suffix}"
+        with tempfile.TemporaryDirectory(dir=directory) as folder:
+            network = write_network(graph, options.opset, options.opt, Path(folder), stem)
+            make_engine(TENSORRT, network, options.settings, path)
+        return Artifact(
+            path=path,
+            files=(path,),
+            format=self.name,
+            inputs=network.onnx.inputs,
+            outputs=network.onnx.outputs,
+            versions={**network.onnx.versions, "tensorrt": TENSORRT.version() or "unknown"},
+            settled=network.onnx.settled,
+        )
+
+    def open(
+        self, artifact: Path, device: str = "cuda", signature: Signature | None = None
+    ) -> Session:
+        """Run the engine on the GPU."""
+        from .opening import demand_gpu
+
+        require(f"running {TENSORRT.title} engines", (TENSORRT.module,), TENSORRT.remedy)
+        if not artifact.is_file():
+            raise InputFileError(f"{artifact} does not exist", hint="name a .engine file")
+        demand_gpu(TENSORRT)
+        from .engine import EngineSession
+
+        return EngineSession(TENSORRT, artifact, signature)
