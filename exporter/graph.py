@@ -183,11 +183,10 @@ def node_origin(node: torch.fx.Node, root: Path | None = None) -> Origin:
 def user_line(trace: str, root: Path | None = None) -> str:
     """`file:line` of the innermost user line of a stack trace; empty where it has none."""
     frames = []
-    for line in trace.splitlines():
-        line = line.strip()
+    for line in map(str.strip, trace.splitlines()):
         if line.startswith('File "'):
-            file, _, rest = line[len('File "') :].partition('", line ')
-            frames.append((Path(file), rest.partition(",")[0]))
+            name, _, rest = line[len('File "') :].partition('", line ')
+            frames.append((Path(name), rest.partition(",")[0]))
     # torch traces some sub-graphs (torch.cond) through source of its own, called <eval_...>.
     frames = [frame for frame in frames if not str(frame[0]).startswith("<")]
     own = [frame for frame in frames if "site-packages" not in frame[0].parts]
