@@ -128,7 +128,7 @@ def _source_options(command: _Command) -> _Command:
     multiple=True,
     metavar="NAME",
     help="Where to run the artifact: cpu, or what `isomorph targets` lists (cuda, gpu, npu). "
-    "Default: cpu.",
+    "Default: the first that it lists for the format.",
 )
 @click.option(
     "--set",
@@ -142,6 +142,11 @@ def _source_options(command: _Command) -> _Command:
     is_flag=True,
     help="Convert and run each format in a process of its own: a crash in native code is then "
     "that format's error.",
+)
+@click.option(
+    "--defer",
+    is_flag=True,
+    help="For tensorrt: write a package that builds the engine on the device and checks it there.",
 )
 @click.option("--no-validate", is_flag=True, help="Write without checking: unverified.")
 @click.option(
@@ -158,6 +163,7 @@ def export(
     devices: tuple[str, ...],
     settings: tuple[str, ...],
     isolate: bool,
+    defer: bool,
     no_validate: bool,
     require: str | None,
     **given: Any,
@@ -182,11 +188,12 @@ def export(
                 names[0] if len(names) == 1 else list(names),
                 output=output,
                 precision=precision,
-                devices=devices or ("cpu",),
+                devices=devices or None,
                 options=options if len(names) > 1 else options[names[0]],
                 validate=not no_validate,
                 require=require,
                 isolate=isolate,
+                defer=defer,
                 data=list(given["data"]),
                 progress=_progress(given),
                 **_request(given),
@@ -205,13 +212,15 @@ def export(
 @click.argument("artifact", metavar="ARTIFACT")
 @click.option("--against", required=True, metavar="SOURCE", help="The checkpoint to compare with.")
 @_source_options
-@click.option("--device", default="cpu", show_default=True, metavar="NAME")
+@click.option("--device", metavar="NAME", help="Default: the first that the format has here.")
 @click.option(
     "--precision",
     type=click.Choice(["fp32", "fp16", "bf16"]),
     help="Whose noise the artifact may have. Default: what the manifest says, else fp32.",
 )
-def validate(artifact: str, against: str, device: str, precision: str | None, **given: Any) -> None:
+def validate(
+    artifact: str, against: str, device: str | None, precision: str | None, **given: Any
+) -> None:
     """Check that ARTIFACT computes what the checkpoint does.
 
     What is not given is read from the artifact's manifest.

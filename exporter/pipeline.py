@@ -22,6 +22,7 @@ from ..targets import registry
 from ..targets.base import PRECISIONS, Signature
 from ..targets.contract import demand_contract, told_of
 from .clock import Clock
+from .fallback import told_of_fallbacks
 from .planning import Plan, make_plans, protect
 from .records import build_manifest, stale_files
 from .result import ExportedArtifact, ExportResult
@@ -51,12 +52,13 @@ def export(
     dynamic: Mapping[str, str] | None = None,
     output: str | Path | None = None,
     precision: str = "fp32",
-    devices: Sequence[str] = ("cpu",),
+    devices: Sequence[str] | None = None,
     data: Sequence[str | Path | Mapping[str, Any]] | None = None,
     options: Mapping[str, Any] | None = None,
     validate: bool = True,
     require: str | None = None,
     isolate: bool = False,
+    defer: bool = False,
     trust: bool = False,
     allow: Sequence[str] = (),
     progress: Progress | None = None,
@@ -76,13 +78,16 @@ def export(
             source.
         precision: "fp32", or "fp16" or "bf16" for weights and arithmetic in half where the
             target can hold it; inputs and outputs keep the model's dtypes.
-        devices: where the artifact is run to check it.
+        devices: where the artifact is run to check it; None: on the first device that each format
+            has on this machine.
         data: further samples to check with: tensor files or mappings.
         options: the target's options; with several formats, a mapping of them by format.
         validate: False writes without checking; the verdict is then "unverified".
         require: "executed" or "evaluated": the least evidence to accept.
         isolate: convert and run each format in a process of its own, so that a crash in
             native code is an error of that format.
+        defer: for formats that are built on the device (tensorrt): write a package that builds
+            the engine there and checks it, instead of the engine.
         trust: unpickle freely and load native code.
         allow: classes that a pickled module may name besides the built-in list.
         progress: told about stages; silent by default.
@@ -96,10 +101,12 @@ def export(
         IsomorphError: see errors.py; nothing is left half-written.
     """
     formats = [format] if isinstance(format, str) else list(format)
-    _check_request(formats, precision, require, validate)
+    _check_request(formats, precision, require, validate, defer)
     clock = Clock(progress or Silent())
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
-    plans = make_plans(source, formats, output, options, precision, devices if validate else ())
+    plans = make_plans(
+        source, formats, output, options, precision, devices if validate else (), defer=defer
+    )
     if all(plan.problem for plan in plans):
         return _refused(source, plans, clock)
     samples = sample_entries(data)
@@ -112,7 +119,7 @@ def export(
         mode_notes = stack.enter_context(in_eval_mode(source))
         opened = open_source(source, request, clock)
         opened = replace(opened, notes=(*opened.notes, *mode_notes))
-        run = _Run(opened, request, precision, tuple(devices), samples, validate, require, clock)
+        run = _Run(opened, request, precision, samples, validate, require, clock)
         artifacts = []
         for plan, staging in zip(plans, stagings, strict=True):
             clock.begin(plan.name if len(plans) > 1 else None)
@@ -123,7 +130,7 @@ def export(
                 if len(plans) == 1:
                     raise told from error.__cause__ if told is error else error
                 artifacts.append(_failed(plan, told, clock))
-    return ExportResult(_label(source), tuple(artifacts), run.notes())
+    return ExportResult(_label(source), told_of_fallbacks(plans, artifacts), run.notes())
 
 
 def _refused(source: Any, plans: Sequence[Plan], clock: Clock) -> ExportResult:
@@ -142,7 +149,7 @@ def _isolated(plan: Plan) -> Plan:
 
 
 def _check_request(
-    formats: Sequence[str], precision: str, require: str | None, validate: bool
+    formats: Sequence[str], precision: str, require: str | None, validate: bool, defer: bool
 ) -> None:
     if not formats:
         raise UsageError("no format is given", hint=f"choose from {', '.join(registry.names())}")
@@ -156,6 +163,11 @@ def _check_request(
         raise UsageError(f"require takes executed or evaluated, not {require!r}")
     if require and not validate:
         raise UsageError("--require needs the check that --no-validate leaves out")
+    if defer and not validate:
+        raise UsageError(
+            "--defer packs what the model computes, which only the check finds out",
+            hint="leave out --no-validate",
+        )
 
 
 def _lowered(graph: Graph, precision: str) -> Graph:
@@ -178,7 +190,6 @@ class _Run:
         source: Source,
         request: Request,
         precision: str,
-        devices: tuple[str, ...],
         data: Sequence[str | Path | Mapping[str, Any]],
         validate: bool,
         require: str | None,
@@ -186,7 +197,6 @@ class _Run:
     ) -> None:
         self._source = source
         self._request = request
-        self._devices = devices
         self._validate = validate
         self._require = require
         self._clock = clock
@@ -220,6 +230,11 @@ class _Run:
         if self._source.fingerprint is not None:
             self._source.fingerprint.demand_unchanged()
         self._demand(plan, reports)
+        if getattr(plan.target, "golden", False):
+            from ..validation.golden import write_golden
+
+            with destination_errors(plan.destination):
+                write_golden(artifact.path, self._graph, self._shared_reference())
         with self._clock.stage("write"):
             written = self._write(plan, staging, artifact, reports, verdict)
         return replace(written, seconds=self._clock.own_seconds())
@@ -239,7 +254,7 @@ class _Run:
 
         reference = self._shared_reference()
         reports = []
-        for device in self._devices:
+        for device in plan.devices:
             with muffled(), self._open(plan, artifact, device) as session:
                 reports.append(judge(self._graph, reference, session, progress=self._clock))
         return tuple(reports)

@@ -13,6 +13,7 @@ from ..manifest import manifest_path
 from ..targets import registry
 from ..targets.contract import told_of
 from ..targets.options import build_options
+from .fallback import fallback_of
 from .records import companions, stale_files
 
 if TYPE_CHECKING:
@@ -23,15 +24,18 @@ __all__ = ["Plan", "make_plans", "protect"]
 
 @dataclass(frozen=True)
 class Plan:
-    """One format to make: where it goes and how.
+    """One format to make: where it goes and how, and the devices that it is run on.
 
-    `problem` says why it cannot be made here; the other formats still can.
+    `problem` says why it cannot be made here; the other formats still can. `stands_for` is the
+    name of the format that this one is made instead of.
     """
 
     target: Target
     options: Any
     destination: Path
+    devices: tuple[str, ...] = ()
     problem: IsomorphError | None = None
+    stands_for: str | None = None
 
     @property
     def name(self) -> str:
@@ -44,11 +48,16 @@ def make_plans(
     output: str | Path | None,
     options: Mapping[str, Any] | None,
     precision: str = "fp32",
-    devices: Sequence[str] = (),
+    devices: Sequence[str] | None = (),
+    *,
+    defer: bool = False,
 ) -> list[Plan]:
     """Resolve targets, options and destinations before any work is done.
 
-    `devices` are those that the artifacts will be run on; none if they are not checked.
+    Args:
+        devices: those that the artifacts will be run on; none if they are not checked, None for
+            the first that each format has here.
+        defer: write packages that build their engines on the device.
 
     Raises:
         UsageError: a format, option or destination that cannot be meant.
@@ -56,21 +65,34 @@ def make_plans(
     plans = []
     several = len(formats) > 1
     for name in formats:
-        target = registry.get(name)
+        target = registry.deferred(name) if defer else registry.get(name)
         own = (options or {}).get(name, {}) if several or name in (options or {}) else options
         plan = Plan(
             target,
             build_options(target.options_type, own or {}),
             _destination(source, target, output, several),
         )
-        try:
-            _demand_builder(target)
-            _demand_precision(target, precision)
-            _demand_devices(target, devices)
-        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
-            plan = replace(plan, problem=told_of(error, name))
+        plan = _settled(plan, precision, devices)
+        if (instead := fallback_of(plan, formats)) is not None:
+            # It runs where it can: devices that were asked for are the other format's.
+            instead = _settled(instead, precision, devices and None)
+            plans += [] if instead.problem is not None else [instead]
         plans.append(plan)
     return plans
+
+
+def _settled(plan: Plan, precision: str, devices: Sequence[str] | None) -> Plan:
+    """The plan with its devices, or with the problem that this machine or request gives it."""
+    target = plan.target
+    try:
+        _demand_builder(target)
+        _demand_precision(target, precision)
+        if devices is None:
+            devices = target.capability().devices[:1] or ("cpu",)
+        _demand_devices(target, devices)
+    except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
+        return replace(plan, problem=told_of(error, target.name))
+    return replace(plan, devices=tuple(devices))
 
 
 def _demand_builder(target: Target) -> None:
@@ -78,7 +100,9 @@ def _demand_builder(target: Target) -> None:
     if not capability.builds:
         raise MissingRequirementError(
             f"the format {target.name} cannot be made on this machine",
-            hint=f"install what it needs: {capability.remedy}",
+            hint=f"install what it needs: {capability.remedy}"
+            if str(capability.remedy).startswith("pip ")
+            else capability.remedy,
         )
 
 
@@ -188,7 +212,7 @@ def _is_artifact(path: Path) -> bool:
 
 
 def _suffixes() -> list[str]:
-    return [target.suffix for target in registry.loadable()]
+    return registry.suffixes()
 
 
 def _same_file(one: Path, other: Path) -> bool:

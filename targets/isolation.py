@@ -94,6 +94,9 @@ class IsolatedTarget:
     def __init__(self, target: Target) -> None:
         self._target = target
         self.name = target.name
+        # What the registry knows it by, which differs for packages that are built on the device.
+        self._key: str = getattr(target, "key", target.name)
+        self.golden: bool = getattr(target, "golden", False)
         self.suffix = target.suffix
         self.extra = target.extra
         self.options_type = target.options_type
@@ -120,7 +123,7 @@ class IsolatedTarget:
     def open(
         self, artifact: Path, device: str = "cpu", signature: Signature | None = None
     ) -> _IsolatedSession:
-        child = _Child(self.name)
+        child = _Child(self._key)
         try:
             described = child.ask("open", artifact, device, signature)
         except BaseException:
@@ -129,7 +132,7 @@ class IsolatedTarget:
         return _IsolatedSession(child, *described)
 
     def _once(self, method: str, *arguments: Any) -> Any:
-        child = _Child(self.name)
+        child = _Child(self._key)
         try:
             return child.ask(method, *arguments)
         finally:

@@ -15,13 +15,24 @@ from importlib.metadata import EntryPoint, entry_points
 from ..errors import MissingRequirementError, UsageError
 from .base import Capability, Target
 
-__all__ = ["GROUP", "capabilities", "get", "loadable", "names"]
+__all__ = [
+    "GROUP",
+    "capabilities",
+    "deferred",
+    "get",
+    "loadable",
+    "names",
+    "of_suffix",
+    "suffixes",
+]
 
 GROUP = "isomorph.targets"
 
 # What an object must have to be a `Target`.
 _METHODS = ("files", "capability", "check", "convert", "open")
 _ATTRIBUTES = ("name", "suffix", "extra", "options_type", "precisions")
+
+_DEFERRED = ":deferred"
 
 # Module (relative to this package) and attribute of each target that comes with Isomorph.
 _BUILT_IN = {
@@ -43,13 +54,15 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Target:
-    """The target called `name`.
+    """The target called `name`; `NAME:deferred` is what `deferred(NAME)` gives.
 
     Raises:
         UsageError: there is no such format.
         MissingRequirementError: the package that brings it does not import, or what it brings
             is no target.
     """
+    if name.endswith(_DEFERRED):
+        return deferred(name.removesuffix(_DEFERRED))
     if name in _BUILT_IN:
         module, _, attribute = _BUILT_IN[name].partition(":")
         target: Target = getattr(importlib.import_module(module, __package__), attribute)()
@@ -57,6 +70,40 @@ def get(name: str) -> Target:
     if (point := _installed().get(name)) is not None:
         return _load(name, point)
     raise _unknown(name)
+
+
+def deferred(name: str) -> Target:
+    """What packs a format that is built on the device: a target too.
+
+    Raises:
+        UsageError: the format is not built on the device.
+    """
+    make = getattr(get(name), "deferred", None)
+    if make is None:
+        raise UsageError(
+            f"the format {name} is made here: there is nothing to defer",
+            hint="--defer goes with --format tensorrt, whose engines are built on their GPU",
+        )
+    target: Target = make()
+    return target
+
+
+def suffixes() -> list[str]:
+    """Suffixes of all artifacts, the longest first: `.rtx.engine` before `.engine`."""
+    return sorted((target.suffix for target in _variants()), key=len, reverse=True)
+
+
+def of_suffix(path_name: str) -> Target | None:
+    """The target whose artifacts end as `path_name` does; of several the longest suffix counts."""
+    fitting = [target for target in _variants() if path_name.endswith(target.suffix)]
+    return max(fitting, key=lambda target: len(target.suffix), default=None)
+
+
+def _variants() -> Iterator[Target]:
+    for target in loadable():
+        yield target
+        if hasattr(target, "deferred"):
+            yield target.deferred()
 
 
 def loadable() -> Iterator[Target]:

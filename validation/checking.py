@@ -71,7 +71,7 @@ def validate(
     kwargs: Mapping[str, Any] | None = None,
     inputs: Mapping[str, Any] | Sequence[str | Path] | str | Path | None = None,
     dynamic: Mapping[str, str] | None = None,
-    device: str = "cpu",
+    device: str | None = None,
     precision: str | None = None,
     data: Sequence[str | Path | Mapping[str, Any]] | None = None,
     trust: bool = False,
@@ -86,7 +86,7 @@ def validate(
         artifact: a file that a target wrote; its bytes are judged as they are now.
         against: a checkpoint's path, or a module.
         model: as for `export`, and so are args, kwargs, inputs, dynamic, data, trust, allow.
-        device: where to run the artifact.
+        device: where to run the artifact; None: on the first device that its format has here.
         precision: "fp32", "fp16" or "bf16": whose noise the artifact may have.
         trust: also lets an artifact that is native code run; see `load`.
         progress: told about stages; silent by default.
@@ -121,7 +121,7 @@ def validate(
 
             graph = lower_precision(graph, wanted)
         signature = _signature(manifest) or Signature(graph.inputs, graph.outputs)
-        with target.open(path, device, signature) as session:
+        with target.open(path, device or _first_device(target), signature) as session:
             found = make_reference(source.capture, source.module, samples, progress, graph)
             report = judge(graph, found, session, progress=progress)
         if source.fingerprint is not None:
@@ -130,7 +130,7 @@ def validate(
     return replace(report, notes=tuple(dict.fromkeys((*notes, *report.notes))))
 
 
-def load(artifact: str | Path, device: str = "cpu", *, trust: bool = False) -> Session:
+def load(artifact: str | Path, device: str | None = None, *, trust: bool = False) -> Session:
     """Open an artifact with the runtime of its format; close it, or use it as a context manager.
 
     Args:
@@ -143,7 +143,7 @@ def load(artifact: str | Path, device: str = "cpu", *, trust: bool = False) -> S
     path = Path(artifact)
     target, manifest, _ = _identify(path)
     _demand_trust(target, path, trust)
-    return target.open(path, device, _signature(manifest))
+    return target.open(path, device or _first_device(target), _signature(manifest))
 
 
 def _demand_trust(target: Target, path: Path, trust: bool) -> None:
@@ -178,14 +178,23 @@ def _identify(path: Path) -> tuple[Target, Manifest | None, list[str]]:
                 f"{', '.join(wrong)} is not what the manifest describes: it was changed, or an "
                 "export was interrupted"
             )
-        return registry.get(manifest.format), manifest, notes
-    for target in registry.loadable():
-        if path.name.endswith(target.suffix):
-            return target, None, []
+        return _target_of(path, manifest.format), manifest, notes
+    if (target := registry.of_suffix(path.name)) is not None:
+        return target, None, []
     raise InputFileError(
         f"{path} has no manifest and a suffix that no format has",
-        hint=f"known suffixes: {', '.join(target.suffix for target in registry.loadable())}",
+        hint=f"known suffixes: {', '.join(registry.suffixes())}",
     )
+
+
+def _target_of(path: Path, name: str) -> Target:
+    """The target of a format; a package that is to be built on the device has its own."""
+    found = registry.of_suffix(path.name)
+    return found if found is not None and found.name == name else registry.get(name)
+
+
+def _first_device(target: Target) -> str:
+    return next(iter(target.capability().devices), "cpu")
 
 
 def _fill(request: Request, manifest: Manifest | None) -> Request:

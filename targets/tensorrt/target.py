@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputFileError
-from ..base import Artifact, Capability, Session, Signature, Unsupported
+from ..base import Artifact, Capability, Session, Signature, Target, Unsupported
 from ..packages import importable, require
 from .gpu import find_gpu
 from .options import TensorRtOptions
@@ -19,8 +19,8 @@ __all__ = ["TensorRtTarget"]
 
 _BUILDERS = ("onnx", "onnx_ir", "onnxscript", TENSORRT.module)
 _NO_GPU = (
-    "build on the machine whose GPU will run the engine, or write a package that builds it there: "
-    "--defer"
+    f"export on the machine whose NVIDIA GPU is to run it, after: {TENSORRT.remedy}; or here: "
+    "--defer (packs what builds it there) or --format tensorrt-rtx"
 )
 
 
@@ -41,8 +41,9 @@ class TensorRtTarget:
     def capability(self) -> Capability:
         """What is installed; imports none of it, and asks CUDA's driver in another process."""
         present = all(map(importable, _BUILDERS))
-        ready = present and find_gpu() is not None
-        remedy = None if ready else _NO_GPU if present else TENSORRT.remedy
+        gpu = find_gpu()
+        ready = present and gpu is not None
+        remedy = None if ready else _NO_GPU if gpu is None else TENSORRT.remedy
         return Capability(
             installed=present,
             version=TENSORRT.version() if present else None,
@@ -51,8 +52,14 @@ class TensorRtTarget:
             devices=("cuda",) if ready else (),
             remedy=remedy,
             package="tensorrt",
-            note=None if ready else "engines are built on their GPU; --defer packs one for later",
+            note=None if ready else "an engine is built on the GPU that runs it",
         )
+
+    def deferred(self) -> Target:
+        """The target that writes a package which builds the engine on the device."""
+        from .deferred.target import DeferredTarget
+
+        return DeferredTarget()
 
     def check(self, graph: Graph) -> list[Unsupported]:
         """Operators that ONNX cannot take; what TensorRT refuses only a build tells."""
