@@ -1,5 +1,5 @@
 """Trained checkpoints and the usual networks pass on every format at fp32 and fp16:
-executed, or evaluated where the runtime cannot be here (Core ML off macOS).
+executed, or evaluated where the runtime cannot be here (Core ML off macOS, TensorRT's network).
 
 One export makes all formats, as a user would: the model is captured once. The batch
 is dynamic where the format can hold that; LiteRT files hold fixed sizes.
@@ -20,7 +20,9 @@ from isomorph.targets.conformance.models import MODELS
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 STATIC = ("litert",)
-EVALUATED = () if sys.platform == "darwin" else ("coreml",)
+EVALUATED = ("tensorrt-rtx", *(() if sys.platform == "darwin" else ("coreml",)))
+# An engine of TensorRT proper is built on its GPU: tests/gpu.
+ELSEWHERE = ("tensorrt",)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ SUBJECTS = {
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_it_passes_on_every_format(name, precision, real_checkpoints, tmp_path):
     subject = SUBJECTS[name](real_checkpoints)
-    holding = [f for f in registry.names() if precision in registry.get(f).precisions]
+    formats = [name for name in registry.names() if name not in ELSEWHERE]
+    holding = [f for f in formats if precision in registry.get(f).precisions]
     ended = {}
     for formats, dynamic in (
         ([f for f in holding if f not in STATIC], subject.dynamic),

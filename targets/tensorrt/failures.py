@@ -12,9 +12,20 @@ if TYPE_CHECKING:
     from .options import Settings
     from .parse import Origin, ParsedNetwork
 
-__all__ = ["build_failure", "onnx_node"]
+__all__ = ["build_failure", "onnx_node", "plain_reason"]
 
 _OUT_OF_MEMORY = ("out of memory", "OutOfMemory", "insufficient memory", "Requested amount of GPU")
+_NOISE = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\s*In \w+ at \S+:\d+\)?",
+        r"^\[?[\w.]+::\w+::\d+\]\s*",
+        r"^\w+::\w+: ",
+        r"Error Code \d+: ",
+        r"^(API Usage|Internal) Error \(",
+        r"^Assertion (failed: |.*? failed\. )",
+    )
+)
 _NO_GPU = ("CUDA_SUCCESS", "cudaError 35", "no CUDA-capable device", "CUDA driver version")
 
 
@@ -33,24 +44,25 @@ def build_failure(
     text = own[-1] if own else "it gives no reason"
     if any(sign in line for line in errors for sign in _OUT_OF_MEMORY):
         return ConversionError(
-            f"{title} ran out of GPU memory while building: {_reason(text)}",
+            f"{title} ran out of GPU memory while building: {plain_reason(text)}",
             hint="allow it less scratch memory (--set workspace=1024, in MiB), close other "
             "programs on the GPU, or lower the largest size of a dynamic dim",
         )
     where = "; ".join(dict.fromkeys(_places(parsed, own, origin)))
     if "FP32 GEMM is not supported" in text:
         return ConversionError(
-            f"{title} has no float32 matrix product for SM75 (Turing): {where or _reason(text)}",
+            f"{title} has no float32 matrix product for SM75 (Turing): "
+            f"{where or plain_reason(text)}",
             hint="use --precision fp16, or leave 75 out of --set sm=...",
         )
     if any(sign in text for sign in _NO_GPU):
         return MissingRequirementError(
-            f"{title} needs a GPU for this build: {_reason(text)}",
+            f"{title} needs a GPU for this build: {plain_reason(text)}",
             hint="build on a machine with a GPU, or leave out "
             + (", ".join(flag.lower() for flag in settings.flags) or "the options that need one"),
         )
     return ConversionError(
-        f"{title} does not build {where or 'the network'}: {_reason(text)}",
+        f"{title} does not build {where or 'the network'}: {plain_reason(text)}",
         hint="rewrite that part of the model, or export to ONNX and run it on ONNX Runtime",
     )
 
@@ -79,10 +91,15 @@ def onnx_node(source: str) -> str:
     return found[1].strip() if found else ""
 
 
-def _reason(text: str) -> str:
-    """TensorRT's words without its file names and line numbers."""
-    text = re.sub(r"\s*In \w+ at \S+:\d+\)?", "", " ".join(text.split()))
-    text = re.sub(r"^\[?[\w.:]+::\w+::\d+\]\s*", "", text)
-    text = re.sub(r"^\w+::\w+: ", "", text)
-    text = re.sub(r"Error Code \d+: ", "", text)
-    return text[:300]
+def plain_reason(text: str) -> str:
+    """TensorRT's words without C++ conditions, file names, line numbers and classes of errors."""
+    text = " ".join(text.split())
+    for noise in _NOISE:
+        text = noise.sub("", text)
+    # Assertions: the sentence in quotes says more than the condition before it.
+    if found := re.search(r'&&\s*"([^"]+)"', text):
+        text = found[1]
+    condition, colon, rest = text.partition(": ")
+    if colon and re.search(r"&&|==|->", condition):
+        text = rest
+    return text.strip()[:300]

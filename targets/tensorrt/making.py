@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...errors import ConversionError
 from ..onnx.target import OnnxOptions, OnnxTarget
 from .build import build
 from .options import Settings, parse_opt
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from .products import Product
 
 __all__ = ["OnnxNetwork", "make_engine", "write_network"]
+
+# What networks take and return, but for types that only quantised tensors have.
+_DTYPES = ("float32", "float16", "bfloat16", "int32", "int64", "uint8", "bool")
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,10 @@ def write_network(
 
     Raises:
         UsageError: the profile does not fit the model's dims.
-        ConversionError: ONNX cannot express an operator.
+        ConversionError: ONNX cannot express an operator, or TensorRT a dtype at the border.
         OSError: the directory cannot be written or is full.
     """
+    _require_dtypes(graph)
     profile = profile_of(graph.inputs, parse_opt(opt) if opt else {}, example_sizes(graph))
     origins: dict[str, Any] = {}
     onnx = OnnxTarget().convert(graph, OnnxOptions(opset=opset), directory, stem, origins=origins)
@@ -69,3 +74,13 @@ def make_engine(product: Product, network: OnnxNetwork, settings: Settings, path
     """
     parsed = parse(product, network.onnx.path, network.origin)
     path.write_bytes(build(parsed, network.profile, settings, network.origin))
+
+
+def _require_dtypes(graph: Graph) -> None:
+    for spec in (*graph.inputs, *graph.outputs):
+        if spec.dtype not in _DTYPES:
+            kind = "input" if spec in graph.inputs else "output"
+            raise ConversionError(
+                f"the {kind} {spec.name} is {spec.dtype}, which TensorRT networks cannot have",
+                hint=f"cast it in the model to one of {', '.join(_DTYPES)}",
+            )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConversionError
+from .failures import plain_reason
 from .logger import collected_errors, logger_of
 from .products import Product
 
@@ -39,6 +40,8 @@ def parse(product: Product, path: Path, origin: Origin = lambda node: "") -> Par
     module = product.load()
     logger = logger_of(module)
     with collected_errors() as errors:
+        # Operators that TensorRT itself implements as plug-ins are found only after this.
+        module.init_libnvinfer_plugins(logger, "")
         builder = module.Builder(logger)
         network = builder.create_network(_creation_flags(module))
         parser = module.OnnxParser(network, logger)
@@ -61,7 +64,8 @@ def _refusal(product: Product, parser: Any, errors: list[str], origin: Origin) -
         error = parser.get_error(index)
         node, operator = error.node_name(), error.node_operator()
         where = ", ".join(part for part in (node, origin(node)) if part)
-        told.append(f"{operator}" + (f" ({where})" if where else "") + f": {_reason(error.desc())}")
+        what = operator + (f" ({where})" if where else "")
+        told.append(": ".join(part for part in (what, _reason(error.desc())) if part))
     reasons = list(dict.fromkeys(told)) or [errors[-1] if errors else "no reason given"]
     return ConversionError(
         f"{product.title}'s parser refuses {'; '.join(reasons[:5])}",
@@ -71,5 +75,8 @@ def _refusal(product: Product, parser: Any, errors: list[str], origin: Origin) -
 
 def _reason(text: str) -> str:
     """The parser's words without C++ conditions that say nothing to a reader."""
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # "Invalid Node" only repeats the name; what is wrong with it stands in the next line.
+    telling = [line for line in lines if not line.startswith("Invalid Node")] or lines
+    first = plain_reason(telling[0]) if telling else ""
     return "the operator is not supported" if first in ("", "false") else first
