@@ -47,6 +47,10 @@ class Call:
         """The numbers in an integer input tensor of rank 0 or 1 (a shape tensor)."""
         return [int(item) for item in self.tensor(index).reshape(-1).tolist()]
 
+    def used(self, index: int) -> bool:
+        """Whether a layer or the network's border reads an output."""
+        return self.layer.outputs[index].name not in self.layer.unused
+
     def value(self, name: str) -> Any:
         """An attribute as it was read from the network."""
         self._read.add(name)
@@ -57,6 +61,13 @@ class Call:
     def ignore(self, *names: str) -> None:
         """Attributes that do not change the result, or have no meaning beside those given."""
         self._read.update(names)
+
+    def weights(self, name: str) -> torch.Tensor | None:
+        """Weights of one axis, None where they are not set."""
+        found = self.value(name)
+        if not hasattr(found, "ctypes"):
+            self.refuse(f"{name} is of a dtype that numpy does not have")
+        return torch.from_numpy(found.copy()) if found.size else None
 
     def integer(self, name: str) -> int:
         return int(self.value(name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 __all__ = ["Layer", "Network", "Tensor", "read_network"]
@@ -32,6 +32,7 @@ class Layer:
         API; enums as their names, `Dims` as tuples (None where not set), weights as arrays.
         `type` is kept where the class uses it for an operation ("RELU", "MAX").
     group: which loop or conditional a boundary layer belongs to, else None.
+    unused: names of outputs that no layer reads and the network does not return.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Layer:
     outputs: tuple[Tensor, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     group: str | None = None
+    unused: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,21 @@ def read_network(module: Any, network: Any, owner: Any = None) -> Network:
         UnverifiableError: two tensors share a name, so that edges cannot be told apart.
     """
     layers = tuple(_layer(module, network.get_layer(i)) for i in range(network.num_layers))
+    outputs = tuple(_tensor(network.get_output(i)) for i in range(network.num_outputs))
+    read = {tensor.name for tensor in outputs}.union(*(layer.inputs for layer in layers))
     found = Network(
         inputs=tuple(_tensor(network.get_input(i)) for i in range(network.num_inputs)),
-        outputs=tuple(_tensor(network.get_output(i)) for i in range(network.num_outputs)),
-        layers=layers,
+        outputs=outputs,
+        layers=tuple(_with_unused(layer, read) for layer in layers),
         owner=owner,
     )
     _require_distinct(found)
     return found
+
+
+def _with_unused(layer: Layer, read: set[str | None]) -> Layer:
+    unused = frozenset(tensor.name for tensor in layer.outputs if tensor.name not in read)
+    return replace(layer, unused=unused) if unused else layer
 
 
 def _require_distinct(network: Network) -> None:
@@ -133,7 +142,7 @@ def _attributes(module: Any, layer: Any, kind: str) -> tuple[dict[str, Any], str
     for attribute in dir(own):
         if attribute.startswith("_") or attribute in common or attribute.startswith("set_"):
             continue
-        value = getattr(layer, attribute)
+        value = _value(layer, attribute)
         if attribute in ("loop", "conditional"):
             group = f"{attribute} {value.name}"
             continue
@@ -146,6 +155,16 @@ def _attributes(module: Any, layer: Any, kind: str) -> tuple[dict[str, Any], str
             continue
         found[attribute] = plain
     return found, group
+
+
+def _value(layer: Any, attribute: str) -> Any:
+    try:
+        return getattr(layer, attribute)
+    except RuntimeError:
+        # The bindings raise where the block of a (de)quantisation is not set.
+        if attribute == "block_shape":
+            return None
+        raise
 
 
 def _class_of(module: Any, kind: str) -> Any:

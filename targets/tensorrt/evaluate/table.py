@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 from .call import Operator
+from .convolution import OPERATORS as _CONVOLUTION
+from .elementwise import OPERATORS as _ELEMENTWISE
+from .normalization import OPERATORS as _NORMALIZATION
+from .pooling import OPERATORS as _POOLING
+from .products import OPERATORS as _PRODUCTS
+from .quantizing import OPERATORS as _QUANTIZING
+from .reduction import OPERATORS as _REDUCTION
+from .resizing import OPERATORS as _RESIZING
 from .shaping import OPERATORS as _SHAPING
 
 __all__ = ["OPERATORS"]
 
-OPERATORS: dict[str, Operator] = {**_SHAPING}
+OPERATORS: dict[str, Operator] = {
+    **_SHAPING,
+    **_CONVOLUTION,
+    **_ELEMENTWISE,
+    **_NORMALIZATION,
+    **_POOLING,
+    **_PRODUCTS,
+    **_QUANTIZING,
+    **_REDUCTION,
+    **_RESIZING,
+}

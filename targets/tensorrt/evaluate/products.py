@@ -1,0 +1,82 @@
+"""Matrix products and what is built on them."""
+
+from __future__ import annotations
+
+import torch
+
+from .call import Call, Operator
+from .widening import require_floats, widened
+
+__all__ = ["OPERATORS"]
+
+_MATRIX_OPERATIONS = {"NONE": "NONE", "TRANSPOSE": "TRANSPOSE", "VECTOR": "VECTOR"}
+
+
+def _matrix_multiply(call: Call) -> torch.Tensor:
+    """Products of collections of matrices or vectors, sizes of 1 standing for any."""
+    first, second = call.tensor(0), call.tensor(1)
+    require_floats(call, first, second)
+    left = call.choice("op0", _MATRIX_OPERATIONS)
+    right = call.choice("op1", _MATRIX_OPERATIONS)
+    first = first.unsqueeze(-2) if left == "VECTOR" else first
+    second = second.unsqueeze(-1) if right == "VECTOR" else second
+    if first.dim() != second.dim():
+        raise call.contradiction("its collections differ in rank")
+    first = first.transpose(-1, -2) if left == "TRANSPOSE" else first
+    second = second.transpose(-1, -2) if right == "TRANSPOSE" else second
+    result = torch.matmul(first, second)
+    result = result.squeeze(-1) if right == "VECTOR" else result
+    if left == "VECTOR":
+        result = result.squeeze(-1 if right == "VECTOR" else -2)
+    return result
+
+
+def _einsum(call: Call) -> torch.Tensor:
+    """Einstein's summation as numpy writes it, which is what the layer documents."""
+    equation = str(call.value("equation")).replace(" ", "")
+    operands = [call.tensor(index) for index in range(len(call.inputs))]
+    require_floats(call, *operands)
+    terms = equation.split("->")[0].split(",")
+    if "." in equation or any(len(set(term)) != len(term) for term in terms):
+        call.refuse("an ellipsis or a diagonal")
+    return torch.einsum(equation, *operands)
+
+
+def _rotary_embedding(call: Call) -> torch.Tensor:
+    """Rotates pairs of elements of [B, N, S, H] by angles given as cosines and sines.
+
+    The transformer guide of TensorRT gives the shapes: the caches are [B, S, R/2], or with the
+    positions of input 3 [positions, R/2], R being the rotated part of H, all of it for 0.
+    Pairs are neighbours where interleaved, else an element of each half, as in ONNX.
+    """
+    value, cosine, sine = call.tensor(0), call.tensor(1), call.tensor(2)
+    require_floats(call, value, cosine, sine)
+    if value.dim() != 4:
+        call.refuse(f"an input of rank {value.dim()}")
+    positions = call.optional(3)
+    if positions is not None:
+        if positions.numel() and not 0 <= int(positions.min()) <= int(positions.max()) < len(sine):
+            call.refuse("a position outside the caches")
+        cosine, sine = cosine[positions.long()], sine[positions.long()]
+    size = call.integer("rotary_embedding_dim") or value.shape[-1]
+    rotated, rest = value[..., :size], value[..., size:]
+    if size % 2 or cosine.shape[-1] != size // 2 or cosine.dim() != 3:
+        call.refuse(f"caches of shape {list(cosine.shape)} for {size} elements")
+    cosine, sine = cosine.unsqueeze(1), sine.unsqueeze(1)
+    if call.flag("interleaved"):
+        real, imaginary = rotated[..., 0::2], rotated[..., 1::2]
+    else:
+        real, imaginary = rotated.chunk(2, -1)
+    parts = (real * cosine - imaginary * sine, real * sine + imaginary * cosine)
+    if call.flag("interleaved"):
+        turned = torch.stack(parts, -1).flatten(-2)
+    else:
+        turned = torch.cat(parts, -1)
+    return torch.cat([turned, rest], -1)
+
+
+OPERATORS: dict[str, Operator] = {
+    "MATRIX_MULTIPLY": widened(_matrix_multiply),
+    "EINSUM": widened(_einsum),
+    "ROTARY_EMBEDDING": widened(_rotary_embedding),
+}
