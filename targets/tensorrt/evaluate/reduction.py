@@ -100,10 +100,11 @@ def _topk(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
     known(call, value)
     if not 0 < k <= value.shape[axis]:
         call.refuse(f"k is {k} of {value.shape[axis]}")
-    # One more than asked for shows a tie of the last one with what is left out.
     ordered, indices = value.sort(dim=axis, descending=largest, stable=True)
-    some = ordered.narrow(axis, 0, min(k + 1, value.shape[axis]))
-    if call.used(1) and bool((some.diff(dim=axis) == 0).any()):
+    # The last one may tie with one that is left out.
+    shown = min(k, value.shape[axis] - 1)
+    ties = ordered.narrow(axis, 0, shown) == ordered.narrow(axis, 1, shown)
+    if call.used(1) and bool(ties.any()):
         call.refuse("elements tie, and their indices are used")
     return ordered.narrow(axis, 0, k), indices.narrow(axis, 0, k).to(indices_dtype)
 
