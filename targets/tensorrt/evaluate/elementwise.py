@@ -237,7 +237,7 @@ def _scale(call: Call) -> torch.Tensor:
     require_floats(call, value)
     shape = call.choice("mode", _SCALE_SHAPES)(call, value)
     scale, shift, power = (call.weights(name) for name in ("scale", "shift", "power"))
-    call.ignore("channel_axis")  # of CHANNEL alone
+    call.ignore("channel_axis")  # UNIFORM has none
     if scale is not None:
         value = value * wide(scale).reshape(shape)
     if shift is not None:
@@ -255,7 +255,8 @@ def _channel_shape(call: Call, value: torch.Tensor) -> list[int]:
 _SCALE_SHAPES: dict[str, Callable[[Call, torch.Tensor], list[int]]] = {
     "UNIFORM": lambda call, value: [1] * value.dim(),
     "CHANNEL": _channel_shape,
-    "ELEMENTWISE": lambda call, value: list(value.shape),
+    # The builder wants as many weights as there are elements from the channels on.
+    "ELEMENTWISE": lambda call, value: list(value.shape[call.integer("channel_axis") :]),
 }
 
 
@@ -264,8 +265,9 @@ def _cumulative(call: Call) -> torch.Tensor:
     value = call.tensor()
     _require_numbers(call, value)
     (axis,) = call.integers_of(1)
-    if not 0 <= axis < value.dim():
+    if not -value.dim() <= axis < value.dim():
         call.refuse(f"axis {axis} of rank {value.dim()}")
+    axis %= value.dim()  # the parser hands ONNX's negative axes through
     compute = call.choice("op", {"SUM": torch.cumsum})
     reverse, exclusive = call.flag("reverse"), call.flag("exclusive")
     if reverse:

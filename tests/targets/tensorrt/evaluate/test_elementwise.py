@@ -158,7 +158,8 @@ def scaled(mode: str, count: int, channel_axis: int = 1, power: float = 2.0) -> 
         ("UNIFORM", 1, 1, (1, 1, 1, 1)),
         ("CHANNEL", 3, 1, (1, 3, 1, 1)),
         ("CHANNEL", 4, 2, (1, 1, 4, 1)),
-        ("ELEMENTWISE", 120, 1, (2, 3, 4, 5)),
+        ("ELEMENTWISE", 60, 1, (3, 4, 5)),
+        ("ELEMENTWISE", 20, 2, (4, 5)),
     ],
 )
 def test_scale(
@@ -208,6 +209,7 @@ def test_cumulative_sums(evaluated: Evaluated) -> None:
         assert found.tolist() == [row, [10 * item for item in row]]
         assert evaluated(cumulative(1, exclusive, reverse), x.float()).tolist() == found.tolist()
     assert evaluated(cumulative(0, False, False), x).tolist() == [[1, 2, 3], [11, 22, 33]]
+    assert evaluated(cumulative(-2, False, False), x).tolist() == [[1, 2, 3], [11, 22, 33]]
 
 
 def test_cumulative_is_seen(seen: Callable[..., bool]) -> None:
