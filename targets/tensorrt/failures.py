@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .options import Settings
     from .parse import Origin, ParsedNetwork
 
-__all__ = ["build_failure", "onnx_node", "plain_reason"]
+__all__ = ["build_failure", "onnx_node", "own_errors", "plain_reason", "says_out_of_memory"]
 
 _OUT_OF_MEMORY = ("out of memory", "OutOfMemory", "insufficient memory", "Requested amount of GPU")
 _NOISE = tuple(
@@ -39,10 +39,9 @@ def build_failure(
         origin: where an ONNX node came from.
     """
     title = parsed.product.title
-    # What follows from the lack of a GPU while an error is reported is not its cause.
-    own = [text for text in errors if "catchCudaError" not in text] or list(errors)
+    own = own_errors(errors)
     text = own[-1] if own else "it gives no reason"
-    if any(sign in line for line in errors for sign in _OUT_OF_MEMORY):
+    if any(map(says_out_of_memory, errors)):
         return ConversionError(
             f"{title} ran out of GPU memory while building: {plain_reason(text)}",
             hint="allow it less scratch memory (--set workspace=1024, in MiB), close other "
@@ -89,6 +88,16 @@ def onnx_node(source: str) -> str:
     """The ONNX node that a layer's metadata names first; empty where it names none."""
     found = re.search(r"\[ONNX Layer: ([^\]|]+)", source)
     return found[1].strip() if found else ""
+
+
+def own_errors(errors: Sequence[str]) -> list[str]:
+    """What was heard, without what only follows from the lack of a GPU while an error is told."""
+    return [text for text in errors if "catchCudaError" not in text] or list(errors)
+
+
+def says_out_of_memory(text: str) -> bool:
+    """Whether a message of TensorRT's means that the GPU's memory did not suffice."""
+    return any(sign in text for sign in _OUT_OF_MEMORY)
 
 
 def plain_reason(text: str) -> str:
