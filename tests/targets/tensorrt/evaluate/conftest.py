@@ -137,8 +137,9 @@ def against_onnxruntime(parsed: Parsed) -> Callable[..., None]:
             model.SerializeToString(), providers=["CPUExecutionProvider"]
         )
         wanted = session.run(None, dict(inputs))
-        inferred = onnx.shape_inference.infer_shapes(model)
-        found = run_model(parsed(inferred), inputs)
+        del model.graph.output[:]
+        model.graph.output.extend(map(_info, node.output, wanted))
+        found = run_model(parsed(model), inputs)
         for name, want in zip(node.output, wanted, strict=True):
             np.testing.assert_allclose(found[name], want, rtol=rtol, atol=1e-6, strict=True)
 
