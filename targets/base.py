@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .evidence import Evidence, EvidenceKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,36 +34,6 @@ __all__ = [
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 """What `--precision` can be: the model's own arithmetic, or half precision of either kind."""
-
-EvidenceKind = Literal["executed", "evaluated", "built"]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """How we know what an artifact computes.
-
-    executed: the target's own runtime ran the written file on `device`.
-    evaluated: an evaluator of ours read the written file back and computed it.
-    built: written, and nothing else is known.
-
-    `details` holds what the runtime reports about itself (provider, layer
-    precision, delegated share), "unknown" where it does not say.
-    """
-
-    kind: EvidenceKind
-    runtime: str
-    version: str
-    device: str
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "runtime": self.runtime,
-            "version": self.version,
-            "device": self.device,
-            **({"details": dict(self.details)} if self.details else {}),
-        }
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What the reference holds: the right values, their noise, and whether the capture is sound.
 
-Data only, in numpy; `reference.compute` makes it and `parity.judge` reads it.
+Data only, in numpy; `reference.compute` makes it and `parity.judge` reads it. Shipped as it stands
+in packages that are checked on a device.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Reference:
     notes: what a reader of the report must know.
     graph: the captured model that truth and noise were computed with.
     dtype: the half type whose noise the floor is; None for the floor of the model as captured.
+    besides: noise of cases that nobody runs, by kind and output; it counts for the kind's floor.
     """
 
     cases: tuple[Case, ...]
@@ -88,6 +90,7 @@ class Reference:
     notes: tuple[str, ...] = ()
     graph: Graph | None = None
     dtype: str | None = None
+    besides: Mapping[str, Mapping[str, tuple[Noise, ...]]] = field(default_factory=dict)
 
     @property
     def rule(self) -> Rule:

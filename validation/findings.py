@@ -1,78 +1,48 @@
-"""What a run of an artifact showed, output by output, and the report that it comes to."""
+"""From what the runs of an artifact showed, output by output, to the report on it.
+
+Shipped as it stands in packages that are checked on a device: numpy and the standard library only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..exporter.graph import Graph
-from ..exporter.signature import Dim, TensorSpec
-from ..targets.base import Evidence
-from .cases import Case
-from .compare import Errors
-from .expected import Reference
+from .judging import Finding, OutputLike, distance
 from .report.model import CaseReport, OutputReport, Report
 from .verdict import (
     EXTREME_KINDS,
     OWN_KINDS,
     TOLERANCE,
-    Floor,
     Ratios,
     Verdict,
     over_cases,
     over_outputs,
 )
 
-__all__ = ["Finding", "distance", "report_of", "shown_shape"]
+if TYPE_CHECKING:
+    from ..targets.evidence import Evidence
+    from .expected import Reference
+
+__all__ = ["ReportedLike", "report_of", "shown_shape"]
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One output of one run of a case, first as observed, then judged.
-
-    `errors` is None where there is nothing to measure in floors. `unknown`: the session itself
-    could not tell what its runtime computes.
-    """
-
-    case: Case
-    output: str
-    verdict: Verdict
-    reason: str = ""
-    errors: Errors | None = None
-    ratios: Ratios | None = None
-    floor: Floor | None = None
-    mismatches: int = 0
-    unstable: int = 0
-    empty: bool = False
-    unknown: bool = False
+class ReportedLike(OutputLike, Protocol):
+    """An output of a report: `shape` holds sizes, and dims that have a `name`."""
 
     @property
-    def severity(self) -> float:
-        """Orders findings from harmless to worst."""
-        base = {"pass": 0.0, "unverified": 0.0, "fail": 1.0}[self.verdict]
-        return base + (self.ratios.severity if self.ratios else min(self.mismatches, 1))
-
-
-def distance(ratios: Ratios, reference: Reference) -> str:
-    """How far an output is from the truth, in words."""
-    unit = "noise floors" if reference.tolerance_reason is None else "units of tolerance"
-    return (
-        f"{_figure(ratios.peak)} {unit} off at its worst element (limit {ratios.rule.peak:g}), "
-        f"{_figure(ratios.rms)} on average (limit {ratios.rule.rms:g})"
-    )
-
-
-def _figure(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio < 1000 else f"{ratio:.2g}"
+    def shape(self) -> tuple[Any, ...]: ...
 
 
 def report_of(
-    graph: Graph, reference: Reference, evidence: Evidence, findings: Sequence[Finding]
+    specs: Sequence[ReportedLike],
+    reference: Reference,
+    evidence: Evidence,
+    findings: Sequence[Finding],
 ) -> Report:
     """The report on all outputs; a failed capture check outweighs them."""
     outputs = tuple(
-        _output_report(spec, [f for f in findings if f.output == spec.name])
-        for spec in graph.outputs
+        _output_report(spec, [f for f in findings if f.output == spec.name]) for spec in specs
     )
     verdict = over_outputs([output.verdict for output in outputs])
     if not reference.capture.passed:
@@ -103,7 +73,7 @@ def _method(reference: Reference) -> str:
     return "float64" if reference.tolerance_reason is None else "tolerance"
 
 
-def _output_report(spec: TensorSpec, findings: Sequence[Finding]) -> OutputReport:
+def _output_report(spec: ReportedLike, findings: Sequence[Finding]) -> OutputReport:
     verdict = over_cases([(f.case.kind, f.verdict) for f in findings if not f.empty])
     if verdict == "pass" and any(map(_unknown_on_usual_values, findings)):
         verdict = "unverified"
@@ -188,6 +158,6 @@ def _reason(verdict: Verdict, outputs: Sequence[OutputReport], reference: Refere
     return f"{worst.name}, the farthest output, is {distance(ratios, reference)}"
 
 
-def shown_shape(spec: TensorSpec) -> tuple[int | str, ...]:
+def shown_shape(spec: ReportedLike) -> tuple[int | str, ...]:
     """A shape with the names of dynamic dims."""
-    return tuple(size.name if isinstance(size, Dim) else size for size in spec.shape)
+    return tuple(size if isinstance(size, (int, str)) else str(size.name) for size in spec.shape)

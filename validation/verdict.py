@@ -181,7 +181,8 @@ def case_floor(kind: Floor, noise: Noise, dtype: str, roundoffs: float = ROUNDOF
 def pooled_floor(noise: Sequence[Noise], dtype: str, roundoffs: float = ROUNDOFFS) -> Floor:
     """Absolute floor of a small output, all cases of a kind taken as one array."""
     signal = pool_signals(n.signal for n in noise)
-    pooled = [pool_errors(errors) for errors in zip(*(n.lanes for n in noise), strict=False)]
+    lanes = zip(*(n.lanes for n in noise))  # noqa: B905 - as many as every case has
+    pooled = [pool_errors(errors) for errors in lanes]
     return case_floor(Floor(0.0, 0.0), Noise(signal, tuple(pooled)), dtype, roundoffs)
 
 
@@ -201,6 +202,7 @@ def judge_kind(
     *,
     tolerance: bool = False,
     rule: Rule = FULL_RULE,
+    besides: Sequence[Noise] = (),
 ) -> list[tuple[Ratios, Floor]]:
     """Judge one output over all cases of one kind.
 
@@ -210,6 +212,7 @@ def judge_kind(
         dtype: the output's, or the half type that the graph computes in.
         rule: the limits and the least floor.
         tolerance: there is no measured floor; use the fixed tolerance.
+        besides: noise of cases of this kind that are not judged.
 
     Returns:
         Per case how many floors away it is, and its absolute floor. An output
@@ -221,9 +224,10 @@ def judge_kind(
         floor = pooled_floor(noise, dtype, rule.roundoffs)
         return [(_ratios(pool_errors(errors), floor, rule), floor)] * len(noise)
     else:
-        kind = kind_floor(noise)
+        kind = kind_floor([*noise, *besides])
         floors = [case_floor(kind, n, dtype, rule.roundoffs) for n in noise]
-    return [(_ratios(e, floor, rule), floor) for e, floor in zip(errors, floors, strict=True)]
+    # Both have one entry for each case.
+    return [(_ratios(e, floor, rule), floor) for e, floor in zip(errors, floors)]  # noqa: B905
 
 
 def signal_sizes(noise: Sequence[Noise]) -> list[float]:

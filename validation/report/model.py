@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...targets.base import Evidence
 from ..expected import CaptureCheck
 from ..verdict import FULL_RULE, Floor, Rule, Verdict
+
+if TYPE_CHECKING:
+    from ...targets.evidence import Evidence
 
 __all__ = ["SCHEMA", "CaseReport", "OutputReport", "Report"]
 
