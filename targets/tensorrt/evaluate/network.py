@@ -29,7 +29,8 @@ class Layer:
     source: what the parser notes of its origin, "[ONNX Layer: NODE]"; may be empty.
     inputs: names of tensors in order; None for an optional one that is not set.
     attributes: every property that the layer's class adds to `ILayer`, by its name in the Python
-        API; enums as their names, `Dims` as tuples (None where not set), weights as arrays.
+        API; enums as their names, `Dims` as tuples (None where not set), weights as arrays,
+        tensors as their names; those of an attention are its boundaries'.
         `type` is kept where the class uses it for an operation ("RELU", "MAX").
     group: which loop or conditional a boundary layer belongs to, else None.
     unused: names of outputs that no layer reads and the network does not return.
@@ -146,6 +147,9 @@ def _attributes(module: Any, layer: Any, kind: str) -> tuple[dict[str, Any], str
         if attribute in ("loop", "conditional"):
             group = f"{attribute} {value.name}"
             continue
+        if attribute == "attention":
+            found.update(_attention(module, value))
+            continue
         if callable(value):
             if not attribute.startswith("is_"):
                 continue
@@ -155,6 +159,17 @@ def _attributes(module: Any, layer: Any, kind: str) -> tuple[dict[str, Any], str
             continue
         found[attribute] = plain
     return found, group
+
+
+def _attention(module: Any, attention: Any) -> dict[str, Any]:
+    """Properties of an `IAttention`, which its boundary layers stand for."""
+    names = (name for name in dir(attention) if not name.startswith("_"))
+    values = {name: getattr(attention, name) for name in names if name not in _DESCRIBING}
+    return {name: _plain(module, value) for name, value in values.items() if not callable(value)}
+
+
+# What names an attention or counts its tensors, which the layer shows too.
+_DESCRIBING = {"name", "metadata", "num_inputs", "num_outputs"}
 
 
 def _value(layer: Any, attribute: str) -> Any:
@@ -180,6 +195,8 @@ def _plain(module: Any, value: Any) -> Any:
         return tuple(value) if len(value) >= 0 else None
     if isinstance(value, list):
         return tuple(value)
+    if isinstance(value, module.ITensor):
+        return value.name
     return value
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from .call import Call, Operator
@@ -75,7 +77,70 @@ def _rotary_embedding(call: Call) -> torch.Tensor:
     return torch.cat([turned, rest], -1)
 
 
+def _attention(call: Call) -> torch.Tensor:
+    """norm(query * key^T + mask) * value of [B, heads, tokens, size]; the scale is the caller's.
+
+    The operator page: a mask of bool is True where a position may attend, any other is added.
+    """
+    query, key, value = (call.tensor(index) for index in range(3))
+    require_floats(call, query, key, value)
+    _require_plain_attention(call)
+    if query.dim() != 4 or query.shape[1] % max(key.shape[1], 1):
+        call.refuse(f"queries of {list(query.shape)} and keys of {list(key.shape)}")
+    share = query.shape[1] // max(key.shape[1], 1)
+    key, value = key.repeat_interleave(share, 1), value.repeat_interleave(share, 1)
+    scores = query @ key.transpose(-1, -2)
+    allowed = call.choice("causal_kind", _CAUSAL)(*scores.shape[-2:])
+    mask = call.optional(3)
+    if (None if mask is None else call.layer.inputs[3]) != call.value("mask"):
+        call.refuse("inputs in another order")
+    if mask is not None and mask.dtype == torch.bool:
+        allowed = allowed & mask
+    elif mask is not None:
+        scores = scores + mask
+    norm = call.choice("norm_op", {"SOFTMAX": True, "NONE": False})
+    if not norm:
+        if not bool(allowed.all()):
+            call.refuse("a mask without a softmax")
+        return scores @ value
+    scores = scores.masked_fill(~allowed, -torch.inf)
+    if bool((scores == -torch.inf).all(-1).any()):
+        call.refuse("a query that may attend to nothing")
+    return torch.softmax(scores, -1) @ value
+
+
+# Which keys j a query i may attend to, by CausalMaskKind.
+_CAUSAL: dict[str, Callable[[int, int], torch.Tensor]] = {
+    "NONE": lambda queries, keys: torch.ones(queries, keys, dtype=torch.bool),
+    "UPPER_LEFT": lambda queries, keys: torch.ones(queries, keys, dtype=torch.bool).tril(),
+    "LOWER_RIGHT": lambda queries, keys: torch.ones(queries, keys, dtype=torch.bool).tril(
+        keys - queries
+    ),
+}
+
+
+def _require_plain_attention(call: Call) -> None:
+    """Refuse packed layouts, lengths, a quantised softmax and several devices."""
+    for name in ("query_form", "key_value_form"):
+        call.choice(name, {"PADDED_BHND": None})
+    for name in ("query_lengths", "key_value_lengths", "normalization_quantize_scale"):
+        if call.value(name) is not None:
+            call.refuse(f"an attention with {name}")
+    if call.integer("num_ranks") != 1:
+        call.refuse("an attention on several devices")
+    # "causal" is the older name of a causal_kind, "decomposable" a permission to the builder.
+    call.ignore("causal", "decomposable", "normalization_quantize_to_type")
+
+
+def _attention_output(call: Call) -> torch.Tensor:
+    """The other end of an attention: its input layer has read the same attributes."""
+    call.ignore(*call.unread)
+    return call.tensor()
+
+
 OPERATORS: dict[str, Operator] = {
+    "ATTENTION_INPUT": widened(_attention),
+    "ATTENTION_OUTPUT": _attention_output,
     "MATRIX_MULTIPLY": widened(_matrix_multiply),
     "EINSUM": widened(_einsum),
     "ROTARY_EMBEDDING": widened(_rotary_embedding),
