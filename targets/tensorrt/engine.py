@@ -184,7 +184,8 @@ def _failure(
     from .driver import CudaError
     from .running import EngineRefusedError, StrippedEngineError
 
-    reason = "; ".join(dict.fromkeys(map(plain_reason, own_errors(errors)))) or str(error)
+    reasons = filter(None, map(plain_reason, own_errors(errors)))
+    reason = "; ".join(dict.fromkeys(reasons)) or str(error)
     if _out_of_memory(error, errors):
         return ConversionError(
             f"out of GPU memory while {doing} {path.name}: {reason}", hint=_SMALLER
@@ -217,8 +218,7 @@ def _out_of_memory(error: Exception, errors: Sequence[str]) -> bool:
     return (
         (isinstance(error, CudaError) and error.out_of_memory)
         or (
-            isinstance(error, EngineRefusedError)
-            and "INSUFFICIENT_GPU_MEMORY" in error.diagnostics
+            isinstance(error, EngineRefusedError) and "INSUFFICIENT_GPU_MEMORY" in error.diagnostics
         )
         or any(map(says_out_of_memory, errors))
     )
@@ -230,10 +230,10 @@ def _refusal(
     """The error for bytes that the runtime does not take."""
     text = " ".join(errors)
     found = set(diagnostics)
+    runtime = f"{product.title} {product.version() or ''}".strip()
     if found & {"VERSION_MISMATCH"} or _says(text, "library version", "Version tag"):
         return MissingRequirementError(
-            f"{path.name} was built by another version than {product.title} "
-            f"{product.version()}: {reason}",
+            f"{path.name} was built by another version than {runtime}: {reason}",
             hint=f"install the version that built it, or {_REBUILD}",
         )
     if found & {"UNSUPPORTED_CC"} or _says(text, "incompatible device", "compute capability"):
@@ -253,9 +253,7 @@ def _refusal(
             f"{path.name} is no {product.title} engine, or a damaged one: {reason}",
             hint="export again",
         )
-    return MissingRequirementError(
-        f"{product.title} {product.version()} does not load {path.name}: {reason}", hint=_REBUILD
-    )
+    return MissingRequirementError(f"{runtime} does not load {path.name}: {reason}", hint=_REBUILD)
 
 
 def _says(text: str, *signs: str) -> bool:

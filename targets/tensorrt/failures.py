@@ -23,6 +23,7 @@ _NOISE = tuple(
         r"^\w+::\w+: ",
         r"Error Code \d+: ",
         r"^(API Usage|Internal) Error \(",
+        r"^Serialization \(Serialization assertion .*? failed\.?\s*",
         r"^Assertion (failed: |.*? failed\. )",
     )
 )
@@ -111,4 +112,7 @@ def plain_reason(text: str) -> str:
     condition, colon, rest = text.partition(": ")
     if colon and re.search(r"&&|==|->", condition):
         text = rest
+    # The opening bracket went with the class of the error.
+    if text.count(")") > text.count("("):
+        text = text.rstrip().removesuffix(")")
     return text.strip()[:300]

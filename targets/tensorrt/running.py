@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -337,8 +338,8 @@ class EngineRunner:
             raise EngineError(f"the engine's shapes do not come out: {error}") from error
         if lacking:
             raise EngineError(f"the engine misses sizes of {', '.join(lacking)}")
-        for tensor in self.outputs:
-            self._bind_output(cuda, tensor, kept)
+        for output in self.outputs:
+            self._bind_output(cuda, output, kept)
         return kept
 
     def _bind_output(self, cuda: Cuda, tensor: EngineTensor, kept: dict[str, NDArray[Any]]) -> None:
@@ -393,13 +394,9 @@ class EngineRunner:
         inspector = self._engine.create_engine_inspector()
         text = inspector.get_engine_information(self._module.LayerInformationFormat.JSON)
         try:
-            layers = json.loads(text)["Layers"]
-        except (ValueError, KeyError, TypeError):
+            counts = Counter(map(_precision, json.loads(text)["Layers"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
             return "unknown"
-        counts: dict[str, int] = {}
-        for layer in layers:
-            precision = _precision(layer)
-            counts[precision] = counts.get(precision, 0) + 1
         return dict(sorted(counts.items()))
 
 
