@@ -47,6 +47,12 @@ class Expected:
     def is_discrete(self) -> bool:
         return self.unstable is not None
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether an artifact's distance from the truth is measured in floors here."""
+        sound = self.codes is None or (self.intrinsic and not (self.codes == 1).any())
+        return not self.is_discrete and self.truth.size > 0 and sound and not self.doubt
+
 
 @dataclass(frozen=True)
 class CaptureCheck:
