@@ -26,6 +26,8 @@ def _matrix_multiply(call: Call) -> torch.Tensor:
         raise call.contradiction("its collections differ in rank")
     first = first.transpose(-1, -2) if left == "TRANSPOSE" else first
     second = second.transpose(-1, -2) if right == "TRANSPOSE" else second
+    if all(size == 1 for size in second.shape[:-2]):
+        second = second.reshape(second.shape[-2:])  # one matrix for all: a single product is faster
     result = torch.matmul(first, second)
     result = result.squeeze(-1) if right == "VECTOR" else result
     if left == "VECTOR":
