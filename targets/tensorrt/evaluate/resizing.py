@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -62,12 +63,14 @@ def _sizes(call: Call, value: torch.Tensor) -> list[int]:
     if not scales:
         return call.integers("shape")
     call.ignore("shape")  # not set beside scales
+    corners = call.value("coordinate_transformation") == "ALIGN_CORNERS"
     sizes = []
     for size, scale in zip(value.shape, scales, strict=True):
-        if abs(size * scale - round(size * scale)) > 1e-5 * size * scale:
-            # The formulas divide sizes, and ONNX the scale, which then differ.
+        whole = abs(size * scale - round(size * scale)) <= 1e-5 * size * scale
+        if not whole and not corners:
+            # The other formulas divide sizes, and ONNX the scale, which then differ.
             call.refuse(f"{size} elements times {scale} are not whole")
-        sizes.append(round(size * scale))
+        sizes.append(round(size * scale) if whole else math.floor(size * scale))
     return sizes
 
 

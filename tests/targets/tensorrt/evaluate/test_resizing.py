@@ -159,6 +159,9 @@ def test_scales_and_sizes_of_an_input(evaluated: Evaluated) -> None:
     assert torch.equal(evaluated(resize("NEAREST", scales=[1, 1, 2, 2]), _X), wanted)
     with pytest.raises(UnverifiableError, match="not whole"):
         evaluated(resize("NEAREST", scales=[1, 1, 1.5, 1]), _X)
+    corners = {"coordinate_transformation": trt.ResizeCoordinateTransformation.ALIGN_CORNERS}
+    wanted = evaluated(resize("LINEAR", (1, 2, 7, 4), **corners), _X)
+    assert torch.equal(evaluated(resize("LINEAR", scales=[1, 1, 1.5, 1], **corners), _X), wanted)
 
 
 def test_a_coordinate_that_float32_rounds_elsewhere_is_refused(evaluated: Evaluated) -> None:
