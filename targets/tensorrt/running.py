@@ -462,9 +462,8 @@ def _bfloat16_bits(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _demand_in_profile(tensor: EngineInput, shape: tuple[int, ...]) -> None:
-    fits = len(shape) == len(tensor.min) and all(
-        low <= size <= high for low, size, high in zip(tensor.min, shape, tensor.max, strict=True)
-    )
+    spans = zip(tensor.min, shape, tensor.max)  # noqa: B905 - Python 3.8 on devices has no strict
+    fits = len(shape) == len(tensor.min) and all(low <= size <= high for low, size, high in spans)
     if not fits:
         span = _sizes(tensor.min)
         if tensor.min != tensor.max:
