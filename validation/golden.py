@@ -1,4 +1,4 @@
-"""Writes golden vectors: cases, truth and noise of a reference, for who judges without the model."""
+"""Writes golden vectors: a reference for those who judge an artifact without the model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def write_golden(
         "schema": SCHEMA,
         "arrays": sha256_of(folder / ARRAYS),
         "beside": {
-            path.name: sha256_of(path) for path in sorted(folder.glob("*.json")) if path.name != TABLE
+            path.name: sha256_of(path)
+            for path in sorted(folder.glob("*.json"))
+            if path.name != TABLE
         },
         "inputs": [_tensor(spec) for spec in graph.inputs],
         "outputs": [_tensor(spec) for spec in graph.outputs],

@@ -129,7 +129,9 @@ def _golden(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> 
         given = {tensor.name: arrays[f"{name}/inputs/{tensor.name}"] for tensor in inputs}
         cases.append(GoldenCase(name, entry["kind"], given, entry["description"]))
         expected[name] = {
-            tensor.name: _expected(f"{name}/{{}}/{tensor.name}", entry["expected"][tensor.name], arrays)
+            tensor.name: _expected(
+                f"{name}/{{}}/{tensor.name}", entry["expected"][tensor.name], arrays
+            )
             for tensor in outputs
         }
     reference = Reference(

@@ -80,6 +80,8 @@ def _read_recipe(folder: Path) -> dict[str, Any]:
         raise InputFileError(f"{path} is damaged: {error}", hint=_AGAIN) from error
     for name, digest in files.items():
         file = folder / name
+        if file.is_absolute() != folder.is_absolute() or ".." in file.relative_to(folder).parts:
+            raise InputFileError(f"{path} names {name}, which is not in the folder", hint=_AGAIN)
         if not file.is_file():
             raise InputFileError(f"{folder} lacks {name}", hint=_AGAIN)
         if sha256_of(file) != digest:

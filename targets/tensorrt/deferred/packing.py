@@ -23,12 +23,15 @@ RECIPE, SCRIPT, MODULES = "build.json", "build_engine.py", "isomorph_device"
 _SCHEMA = 1
 
 _ROOT = Path(__file__).resolve().parents[3]
-_INIT = '"""What build_engine.py needs of Isomorph: how engines are run, and the rule of parity."""\n'
+_INIT = (
+    '"""What build_engine.py needs of Isomorph: how engines are run, and the rule of parity."""\n'
+)
 
 # As they stand in Isomorph: the device judges by the same lines. They need Python 3.8 and numpy.
 _SHIPPED = {
     "driver.py": "targets/tensorrt/driver.py",
     "running.py": "targets/tensorrt/running.py",
+    "telling.py": "targets/tensorrt/deferred/telling.py",
     "evidence.py": "targets/evidence.py",
     "compare.py": "validation/compare.py",
     "expected.py": "validation/expected.py",
@@ -124,8 +127,8 @@ def _write_script(folder: Path, constants: dict[str, Any]) -> None:
     """The template beside this module, with the package's own constants."""
     text = Path(__file__).with_name(SCRIPT).read_text(encoding="utf-8")
     for name, value in {**constants, "RECIPE_SHA256": sha256_of(folder / RECIPE)}.items():
-        line = f"{name} = {json.dumps(value)}"
-        text, count = re.subn(rf"^{name} = .*$", lambda _, line=line: line, text, flags=re.MULTILINE)
-        if count != 1:
-            raise AssertionError(f"the template sets {name} {count} times")
+        found = re.findall(rf"^{name} = .*$", text, flags=re.MULTILINE)
+        if len(found) != 1:
+            raise AssertionError(f"the template sets {name} {len(found)} times")
+        text = text.replace(f"\n{found[0]}\n", f"\n{name} = {json.dumps(value)}\n", 1)
     (folder / SCRIPT).write_text(text, encoding="utf-8")

@@ -26,8 +26,8 @@ class DeferredTarget:
     name = TENSORRT.name
     suffix = ".trt-deferred"
     extra = "onnx"
-    options_type = TensorRtOptions
-    precisions = ("fp32", "fp16", "bf16")
+    options_type: type = TensorRtOptions
+    precisions: tuple[str, ...] = ("fp32", "fp16", "bf16")
     # What the model computes goes into the folder too (`validation.golden`).
     golden = True
 
