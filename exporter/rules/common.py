@@ -18,7 +18,7 @@ from torch.fx import Node
 from ..nodes import Editor, argument, tensor_value
 from .pooling import adaptive_avg_pool, adaptive_max_pool, avg_pool_divisor
 
-__all__ = ["ALWAYS", "CHECKS", "RULES", "Rule"]
+__all__ = ["ALWAYS", "CHECKS", "RULES", "Rule", "eye"]
 
 aten = torch.ops.aten
 
@@ -307,7 +307,28 @@ def _aminmax(editor: Editor, node: Node) -> Any:
     ]
 
 
+def _over_all_axes(editor: Editor, node: Node) -> Any:
+    """`amin` and `amax` without axes, which converters want to be told."""
+    keep = argument(node, "keepdim")
+    target: Any = node.target
+    return editor.call(node, target, node.args[0], [], keep, value=node.meta["val"])
+
+
+def eye(editor: Editor, node: Node) -> Any:
+    """An identity matrix: where the row's number is the column's."""
+    value = node.meta["val"]
+    rows = editor.call(node, aten.arange.start, 0, node.args[0])
+    columns = editor.call(node, aten.arange.start, 0, node.args[-1])
+    rows = editor.call(node, aten.unsqueeze.default, rows, 1)
+    same = editor.call(node, aten.eq.Tensor, rows, columns)
+    return editor.call(node, aten._to_copy.default, same, dtype=value.dtype, value=value)
+
+
 RULES: dict[Any, Rule] = {
+    aten.eye.default: eye,
+    aten.eye.m: eye,
+    aten.amin.default: _over_all_axes,
+    aten.amax.default: _over_all_axes,
     aten.where.self: _where_bool,
     aten.where.ScalarSelf: _where_bool,
     aten.where.ScalarOther: _where_bool,

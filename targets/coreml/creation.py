@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from ...exporter.nodes import Editor, tensor_value
-from ...exporter.rules.common import Rule
+from ...exporter.rules.common import Rule, eye
 
 __all__ = ["CREATION_RULES", "filled", "sizes_of"]
 
@@ -105,15 +105,6 @@ def _arange(editor: Editor, node: Node) -> Any:
     return editor.call(node, aten._to_copy.default, counted, dtype=value.dtype, value=value)
 
 
-def _eye(editor: Editor, node: Node) -> Any:
-    value = node.meta["val"]
-    rows = editor.call(node, aten.arange.start, 0, node.args[0])
-    columns = editor.call(node, aten.arange.start, 0, node.args[-1])
-    rows = editor.call(node, aten.unsqueeze.default, rows, 1)
-    same = editor.call(node, aten.eq.Tensor, rows, columns)
-    return editor.call(node, aten._to_copy.default, same, dtype=value.dtype, value=value)
-
-
 def _linspace(editor: Editor, node: Node) -> Any:
     """coremltools makes float32 of whatever dtype is asked for, and reads no other argument."""
     value = node.meta["val"]
@@ -139,5 +130,5 @@ CREATION_RULES: dict[Any, Rule] = {
     **dict.fromkeys((aten.zeros_like.default, aten.empty_like.default), _like(0)),
     aten.ones_like.default: _like(1),
     **dict.fromkeys((aten.arange.default, aten.arange.start, aten.arange.start_step), _arange),
-    **dict.fromkeys((aten.eye.default, aten.eye.m), _eye),
+    **dict.fromkeys((aten.eye.default, aten.eye.m), eye),
 }

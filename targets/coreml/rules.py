@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from ...exporter.rules.common import Rule
 from ...exporter.rules.convolutions import CONVOLUTION_RULES
 from ...exporter.rules.embedding import EMBEDDING_RULES
 from ...exporter.rules.linear_algebra import LINALG_RULES
+from ...exporter.rules.merging import merged
 from ...exporter.rules.moving import MOVING_RULES
 from ...exporter.rules.nearest import NEAREST_RULES
 from ...exporter.rules.pooling_windows import WINDOW_RULES
@@ -188,24 +188,7 @@ _LOGIC = {
 }
 
 
-def _merged(*tables: Mapping[Any, Rule]) -> dict[Any, Rule]:
-    """All rules; where several tables know an operator, the first that can help does."""
-    chains: dict[Any, list[Rule]] = {}
-    for table in tables:
-        for target, rule in table.items():
-            chains.setdefault(target, []).append(rule)
-    return {target: _first_of(rules) for target, rules in chains.items()}
-
-
-def _first_of(rules: Sequence[Rule]) -> Rule:
-    def rule(editor: Editor, node: Node) -> Any:
-        found = (value for known in rules if (value := known(editor, node)) is not None)
-        return next(found, None)
-
-    return rule
-
-
-RULES = _merged(
+RULES = merged(
     SPECIAL_RULES,  # before the shared ones: their signbit divides by `reciprocal`
     SCATTER_RULES,  # before the shared mean, for indices of any size
     _SHARED,

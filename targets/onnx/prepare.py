@@ -8,10 +8,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConversionError, innermost
+from ...exporter.decompositions import decompose
 from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
 from ...exporter.inplace import is_mutating
 from ...exporter.legalize import legalize
+from ...exporter.rules.common import Rule
+from ...exporter.rules.merging import EVERY_RULE
 from ..base import Unsupported
 from ..unsupported import unsupported
 from . import torchlib
@@ -40,7 +43,11 @@ def registry(opset: int) -> torchlib.Registry:
 
 
 def prepared(graph: Graph, opset: int) -> ExportedProgram:
-    """A flat copy of the graph's program, legalised."""
+    """A flat copy of the graph's program, legalised as far as possible without a retrace."""
+    program = _legalized(flat_program(graph), opset, decompose)
+    if not torchlib.fast_path_available() or not lacking(program, opset):
+        return program
+    # torch cannot retrace the prims that its tables end in, so what is retraced has none.
     return _legalized(flat_program(graph), opset)
 
 
@@ -69,7 +76,7 @@ def decomposed(program: ExportedProgram, opset: int) -> ExportedProgram:
     }
     with translation_errors():
         retraced = program.run_decompositions(_decompositions(opset, wrong))
-    return _legalized(retraced, opset)
+    return _legalized(retraced, opset, decompose)
 
 
 def find_unsupported(graph: Graph, opset: int) -> list[Unsupported]:
@@ -112,7 +119,9 @@ class _NoGraph:
     nodes: tuple[Node, ...] = ()
 
 
-def _legalized(program: ExportedProgram, opset: int) -> ExportedProgram:
+def _legalized(
+    program: ExportedProgram, opset: int, fallback: Rule | None = None
+) -> ExportedProgram:
     def supported(node: Node) -> bool:
         return registry(opset).takes(node) and not fault(node)
 
@@ -120,7 +129,10 @@ def _legalized(program: ExportedProgram, opset: int) -> ExportedProgram:
         """Without a look into torch's registry every rule is applied; all are exact."""
         return False
 
-    legalize(program, supported if torchlib.fast_path_available() else unknown)
+    if torchlib.fast_path_available():
+        legalize(program, supported, EVERY_RULE, fallback)
+    else:
+        legalize(program, unknown)
     refresh_outputs(program)
     return program
 

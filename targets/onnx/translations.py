@@ -83,6 +83,8 @@ def _faults() -> dict[Any, Callable[[Node], str]]:
         aten.where.ScalarOther: _where_bool,
         aten.where.Scalar: _where_bool,
         aten.signbit.default: _signbit,
+        aten.amin.default: _without_axes,
+        aten.amax.default: _without_axes,
         aten.neg.default: _neg_unsigned,
         aten.relu.default: _relu_integer,
         aten.aminmax.default: _aminmax_whole,
@@ -94,6 +96,11 @@ def _faults() -> dict[Any, Callable[[Node], str]]:
         aten._upsample_bicubic2d_aa.default: _antialiased_dynamic,
         **{packet.default: _scale_ignored for packet in resizes},
     }
+
+
+def _without_axes(node: Node) -> str:
+    given = len(node.args) > 1 or "dim" in node.kwargs
+    return "" if given else "the axes are not given"
 
 
 def _divisor(node: Node) -> str:
