@@ -9,6 +9,7 @@ import torch
 
 from ....errors import ConversionError, UnverifiableError
 from .network import Layer
+from .weights import RawWeights
 
 __all__ = ["Call", "Operator", "refuse", "torch_dtype"]
 
@@ -63,11 +64,20 @@ class Call:
         self._read.update(names)
 
     def weights(self, name: str) -> torch.Tensor | None:
-        """Weights of one axis, None where they are not set."""
+        """Weights of one axis, a view that must not be written to; None where they are not set.
+
+        Raises:
+            UnverifiableError: they are of a dtype that torch does not compute with.
+        """
         found = self.value(name)
+        if found is None:
+            return None
+        if isinstance(found, RawWeights):
+            bits = torch.from_numpy(found.bits)
+            return bits.view(torch_dtype(found.dtype, self)) if bits.numel() else None
         if not hasattr(found, "ctypes"):
-            self.refuse(f"{name} is of a dtype that numpy does not have")
-        return torch.from_numpy(found.copy()) if found.size else None
+            self.refuse(f"{name} is of a dtype that cannot be read")
+        return torch.from_numpy(found) if found.size else None
 
     def integer(self, name: str) -> int:
         return int(self.value(name))

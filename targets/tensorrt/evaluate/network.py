@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .weights import raw_weights
+
 __all__ = ["Layer", "Network", "Tensor", "read_network"]
 
 
@@ -29,7 +31,8 @@ class Layer:
     source: what the parser notes of its origin, "[ONNX Layer: NODE]"; may be empty.
     inputs: names of tensors in order; None for an optional one that is not set.
     attributes: every property that the layer's class adds to `ILayer`, by its name in the Python
-        API; enums as their names, `Dims` as tuples (None where not set), weights as arrays,
+        API; enums as their names, `Dims` as tuples (None where not set), weights as arrays (those of
+        a dtype that numpy does not have as `RawWeights`, or as they came where that fails),
         tensors as their names; those of an attention are its boundaries'.
         `type` is kept where the class uses it for an operation ("RELU", "MAX").
     group: which loop or conditional a boundary layer belongs to, else None.
@@ -197,6 +200,8 @@ def _plain(module: Any, value: Any) -> Any:
         return tuple(value)
     if isinstance(value, module.ITensor):
         return value.name
+    if isinstance(value, module.Weights):
+        return raw_weights(module, value, _DTYPES.get(value.dtype.name, "")) or value
     return value
 
 

@@ -11,7 +11,9 @@ __all__ = ["OPERATORS"]
 
 def _constant(call: Call) -> torch.Tensor:
     shape = call.integers("shape")
-    weights = torch.from_numpy(call.value("weights").copy())
+    weights = call.weights("weights")
+    if weights is None:
+        return torch.empty(shape, dtype=call.result_dtype())
     return weights.reshape(shape)
 
 
