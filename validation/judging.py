@@ -133,7 +133,7 @@ def judge_runs(
     declared = declared or {}
     for case, repeated in _schedule(cases):
         for reading in readings:
-            values, problem = run(case, reading)
+            values, problem = _only_arrays(*run(case, reading))
             if repeated and _identical(values, first.get(reading)):
                 continue
             label = " ".join(filter(None, (case.name, repeated, reading and f"({reading})")))
@@ -157,6 +157,15 @@ def _schedule(cases: Sequence[_Case]) -> Iterator[tuple[_Case, str]]:
             yield case, "(again)"
     if len(cases) > 1:
         yield cases[0], "(after the others)"
+
+
+def _only_arrays(
+    outputs: Arrays | None, problem: Problem | None
+) -> tuple[Arrays | None, Problem | None]:
+    strange = [type(v).__name__ for v in (outputs or {}).values() if not isinstance(v, np.ndarray)]
+    if strange:
+        return None, Problem("fail", f"its session returns {strange[0]}, no array")
+    return outputs, problem
 
 
 def _identical(outputs: Arrays | None, first: Arrays | None) -> bool:

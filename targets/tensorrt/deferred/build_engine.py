@@ -198,10 +198,11 @@ def read_vectors() -> Any:
 # What this machine has
 
 
-def find_gpu() -> Gpu:
+def find_gpu(rtx: bool) -> Gpu:
     """The first GPU, asked before TensorRT is touched: without one TensorRT may crash."""
-    remedy = "run this on the machine with the NVIDIA GPU; there, nvidia-smi (or, on Jetson, the "
-    remedy += "driver of JetPack) must show it"
+    remedy = "run this on the device that is to run the engine; its NVIDIA driver must be installed"
+    if rtx:
+        remedy += "; or build for GPUs that are not here: --sm 86,89 --no-run"
     command = [sys.executable, "-I", "-c", PROBE, str(HERE)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -314,7 +315,10 @@ def build(
         profile.set_shape(name, sizes["min"], sizes["opt"], sizes["max"])
     if recipe["build"]["profile"] and config.add_optimization_profile(profile) < 0:
         raise refusal("it does not take the profile of build.json", log)
-    cache = timing_cache(config, keeps_timings, named=options.timing_cache is not None)
+    # TensorRT for RTX compiles kernels on the GPU and keeps no timings.
+    rtx = options.module == "tensorrt_rtx"
+    named = options.timing_cache is not None
+    cache = None if rtx else timing_cache(config, keeps_timings, named=named)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise refusal("the build failed", log)
@@ -358,9 +362,7 @@ def configure(
 
 
 def timing_cache(config: Any, path: Path, *, named: bool) -> Any:
-    """Timings of earlier builds; None where the product keeps none."""
-    if not hasattr(config, "create_timing_cache"):
-        return None
+    """Timings of earlier builds. `named`: the user said which file, so it is not thrown away."""
     try:
         kept = path.read_bytes() if path.exists() else b""
     except OSError as error:
@@ -448,7 +450,7 @@ def prove(
         if getattr(error, "out_of_memory", False):
             raise no_memory(error) from None
         cause = f"the engine was built and does not load: {failure_of(error, log)}"
-        raise Stop(REFUSED, cause, "--verbose tells more; nothing was kept") from None
+        raise Stop(REFUSED, cause, "--verbose tells more; nothing was written") from None
     return report, timed
 
 
@@ -497,7 +499,7 @@ def work(options: argparse.Namespace) -> int:
     demand_writable(output, recipe)
     golden = read_vectors()
     rtx = options.module == "tensorrt_rtx"
-    gpu = None if rtx and options.no_run and options.sm else find_gpu()
+    gpu = None if rtx and options.no_run and options.sm else find_gpu(rtx)
     trt = load_tensorrt(options.module)
     log = make_log(trt, options.verbose)
     where = f" on {gpu.name}" if gpu else f" for {options.sm} (no GPU is used)"
@@ -560,7 +562,7 @@ def work(options: argparse.Namespace) -> int:
         discard(growing)
     receipt_file = final.with_name(f"{final.name}.receipt.json")
     write_whole(receipt_file, f"{text}\n".encode())
-    for line in shipped("telling").lines_of(report, receipt):
+    for line in shipped("telling").lines_of(report, receipt, final):
         say(line)
     return FAILED if report.verdict == "fail" else 0
 

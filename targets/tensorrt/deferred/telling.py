@@ -11,21 +11,22 @@ from typing import Any
 __all__ = ["lines_of"]
 
 
-def lines_of(report: Any, receipt: Mapping[str, Any]) -> Iterator[str]:
+def lines_of(report: Any, receipt: Mapping[str, Any], path: Any) -> Iterator[str]:
     """A table of the outputs, what was built, and on the last line the verdict.
 
     Args:
         report: of `report.model.Report`'s kind.
         receipt: what is written to disk.
+        path: the engine's.
     """
     yield from _table(report)
     engine, built = receipt["engine"], receipt["built_by"]
-    yield f"engine   {engine['file']} ({engine['bytes'] / 1e6:.1f} MB, {built['seconds']:.1f} s)"
+    yield f"engine   {path} ({engine['bytes'] / 1e6:.1f} MB, {built['seconds']:.1f} s)"
     if (timed := receipt["time"]) is not None:
         shapes = ", ".join(f"{name} {_sizes(shape)}" for name, shape in timed["inputs"].items())
         median = 1000 * timed["median_seconds"]
         yield f"time     {median:.3f} ms a run (median of {timed['runs']}; {shapes})"
-    yield f"receipt  {engine['file']}.receipt.json"
+    yield f"receipt  {path}.receipt.json"
     for note in report.notes:
         yield f"note     {note}"
     yield f"reason   {report.reason}"
