@@ -98,6 +98,19 @@ def test_logic(evaluated: Evaluated) -> None:
         assert evaluated(binary(op), first, second).tolist() == expected
 
 
+def test_what_is_documented_for_other_types_alone_is_refused(
+    seen: Callable[..., bool], evaluated: Evaluated
+) -> None:
+    booleans = (torch.tensor([True, False]), torch.tensor([True, True]))
+    for op in ("LESS", "SUM", "MAX"):
+        assert seen(binary("AND"), booleans, "ELEMENTWISE", op=op)
+    integers = (torch.tensor([1, 0]), torch.tensor([1, 1]))
+    assert seen(binary("SUM"), integers, "ELEMENTWISE", op="AND")
+    bytes_ = torch.tensor([100], dtype=torch.int8)
+    with pytest.raises(UnverifiableError, match="computes with int8"):
+        evaluated(binary("SUM"), bytes_, bytes_)
+
+
 def test_sizes_of_one_stand_for_any(evaluated: Evaluated) -> None:
     first, second = torch.randn(2, 1, 3), torch.randn(1, 4, 3)
     found = evaluated(binary("SUB"), first, second)
