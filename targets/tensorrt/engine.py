@@ -25,7 +25,8 @@ from .products import RTX, TENSORRT, Product
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .running import EngineInput, EngineRunner, EngineTensor
+    from .border import EngineInput, EngineTensor
+    from .running import EngineRunner
 
 __all__ = ["EngineSession"]
 

@@ -1,23 +1,32 @@
 """An engine in memory, run on the first GPU on numpy arrays.
 
 Works with `tensorrt` 10 and 11 and `tensorrt_rtx`, whose module it is given. Shipped as it stands
-in packages for devices: imports nothing of Isomorph but `driver`, which lies beside it.
+in packages for devices: imports nothing of Isomorph but `border` and `driver` beside it.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .border import (
+    STORED,
+    EngineInput,
+    EngineTensor,
+    decoded,
+    encoded,
+    nbytes_of,
+    precision_of,
+    sizes,
+    unfit,
+)
 from .driver import Buffer, Cuda, CudaError
 
 if TYPE_CHECKING:
@@ -25,26 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EngineError",
-    "EngineInput",
     "EngineRefusedError",
     "EngineRunner",
-    "EngineTensor",
     "StrippedEngineError",
     "UnfitInputError",
 ]
 
-# How values of each `DataType` that ONNX networks take and return lie in memory. numpy has no
-# bfloat16: its bits are handled as uint16, and callers see float32.
-_STORED = {
-    "FLOAT": "float32",
-    "HALF": "float16",
-    "BF16": "uint16",
-    "INT8": "int8",
-    "UINT8": "uint8",
-    "INT32": "int32",
-    "INT64": "int64",
-    "BOOL": "bool",
-}
 _PROFILE = 0
 
 
@@ -70,35 +65,6 @@ class StrippedEngineError(EngineError):
 
 class UnfitInputError(EngineError):
     """An input's name, dtype or shape is not one that the engine takes."""
-
-
-@dataclass(frozen=True)
-class EngineTensor:
-    """A tensor at an engine's border.
-
-    dtype: as numpy has it, but for "bfloat16", whose arrays are float32.
-    shape: -1 where the size is chosen at run time.
-    on_host: whether TensorRT reads or writes it in the CPU's memory.
-    """
-
-    name: str
-    dtype: str
-    stored: str
-    shape: tuple[int, ...]
-    on_host: bool
-
-    @property
-    def array_dtype(self) -> str:
-        """The dtype of the arrays that callers see."""
-        return "float32" if self.dtype == "bfloat16" else self.dtype
-
-
-@dataclass(frozen=True)
-class EngineInput(EngineTensor):
-    """An input, with the smallest and the largest shape of its profile."""
-
-    min: tuple[int, ...]
-    max: tuple[int, ...]
 
 
 class EngineRunner:
@@ -175,7 +141,7 @@ class EngineRunner:
             with suppress(CudaError):
                 cuda.synchronize()
             raise
-        return {tensor.name: _decoded(found[tensor.name], tensor.dtype) for tensor in self.outputs}
+        return {tensor.name: decoded(tensor, found[tensor.name]) for tensor in self.outputs}
 
     def times(self, feed: Mapping[str, NDArray[Any]], repeats: int = 20) -> float:
         """Median seconds that the GPU takes for one run, copies left out, after one to warm up.
@@ -280,7 +246,7 @@ class EngineRunner:
         for index in range(engine.num_io_tensors):
             name = engine.get_tensor_name(index)
             kind = engine.get_tensor_dtype(name).name
-            stored = _STORED.get(kind)
+            stored = STORED.get(kind)
             if stored is None:
                 raise EngineError(f"the tensor {name} is {kind}, which numpy cannot hold")
             if engine.get_tensor_format(name) != module.TensorFormat.LINEAR:
@@ -317,13 +283,15 @@ class EngineRunner:
                 f"the engine's inputs are {', '.join(known)}; {', '.join(sorted(wrong))} "
                 "is unknown or missing"
             )
-        kept = {tensor.name: _encoded(tensor, feed[tensor.name]) for tensor in self.inputs}
+        for tensor in self.inputs:
+            if reason := unfit(tensor, feed[tensor.name]):
+                raise UnfitInputError(reason)
+        kept = {tensor.name: encoded(tensor, feed[tensor.name]) for tensor in self.inputs}
         for tensor in self.inputs:
             array = kept[tensor.name]
-            _demand_in_profile(tensor, array.shape)
             if not self._context.set_input_shape(tensor.name, tuple(array.shape)):
                 raise UnfitInputError(
-                    f"the engine refuses {tensor.name} of shape {_sizes(array.shape)}"
+                    f"the engine refuses {tensor.name} of shape {sizes(array.shape)}"
                 )
             if tensor.on_host:
                 self._address(tensor, array.ctypes.data)
@@ -357,7 +325,7 @@ class EngineRunner:
                 raise EngineError(f"the engine takes no allocator for {tensor.name}")
             self._allocators[tensor.name] = allocator
         else:
-            self._address(tensor, self._buffer(cuda, tensor.name).reserve(_nbytes(tensor, shape)))
+            self._address(tensor, self._buffer(cuda, tensor.name).reserve(nbytes_of(tensor, shape)))
 
     def _address(self, tensor: EngineTensor, address: int) -> None:
         if not self._context.set_tensor_address(tensor.name, address):
@@ -394,7 +362,7 @@ class EngineRunner:
         inspector = self._engine.create_engine_inspector()
         text = inspector.get_engine_information(self._module.LayerInformationFormat.JSON)
         try:
-            counts = Counter(map(_precision, json.loads(text)["Layers"]))
+            counts = Counter(map(precision_of, json.loads(text)["Layers"]))
         except (ValueError, KeyError, TypeError, AttributeError):
             return "unknown"
         return dict(sorted(counts.items()))
@@ -431,69 +399,3 @@ def _allocator(module: Any, buffer: Buffer) -> Any:
             self.shape = tuple(shape)
 
     return Allocator()
-
-
-def _encoded(tensor: EngineTensor, array: NDArray[Any]) -> NDArray[Any]:
-    """The array as it lies in memory."""
-    if str(array.dtype) != tensor.array_dtype:
-        raise UnfitInputError(
-            f"{tensor.name} is {array.dtype} where the engine takes {tensor.array_dtype}"
-        )
-    # `ascontiguousarray` alone makes a vector of a scalar.
-    plain = np.ascontiguousarray(array).reshape(array.shape)
-    return _bfloat16_bits(plain) if tensor.dtype == "bfloat16" else plain
-
-
-def _decoded(array: NDArray[Any], dtype: str) -> NDArray[Any]:
-    if dtype != "bfloat16":
-        return array
-    return (array.reshape(-1).astype(np.uint32) << 16).view(np.float32).reshape(array.shape)
-
-
-# Isomorph has these lines in `targets/bfloat16.py` too: a device has no Isomorph.
-def _bfloat16_bits(values: NDArray[Any]) -> NDArray[Any]:
-    """uint16 patterns of float32 values, rounded to nearest (ties to even)."""
-    flat = values.reshape(-1)
-    bits = flat.view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    # Rounding must not carry a NaN's pattern into that of an infinity.
-    found = np.where(np.isnan(flat), (bits >> 16) | 0x40, rounded)
-    return found.astype(np.uint16).reshape(values.shape)
-
-
-def _demand_in_profile(tensor: EngineInput, shape: tuple[int, ...]) -> None:
-    spans = zip(tensor.min, shape, tensor.max)  # noqa: B905 - Python 3.8 on devices has no strict
-    fits = len(shape) == len(tensor.min) and all(low <= size <= high for low, size, high in spans)
-    if not fits:
-        span = _sizes(tensor.min)
-        if tensor.min != tensor.max:
-            span += f" to {_sizes(tensor.max)}"
-        raise UnfitInputError(f"{tensor.name} is {_sizes(shape)}, and the engine takes {span}")
-
-
-def _sizes(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
-
-
-def _nbytes(tensor: EngineTensor, shape: tuple[int, ...]) -> int:
-    count = int(np.prod(shape, dtype=np.int64))
-    return count * np.dtype(tensor.stored).itemsize
-
-
-# What the inspector calls dtypes, in words such as "Half" or "Row major linear FP16 format".
-_WORDS = {
-    **dict.fromkeys(("float", "fp32"), "float32"),
-    **dict.fromkeys(("half", "fp16"), "float16"),
-    **dict.fromkeys(("bfloat16", "bf16"), "bfloat16"),
-    **{word: word for word in ("fp8", "fp4", "int4", "int8", "uint8", "int32", "int64", "bool")},
-}
-
-
-def _precision(layer: Any) -> str:
-    """The dtypes of a layer's outputs; "unknown" where the engine keeps only names."""
-    outputs = layer.get("Outputs", ()) if isinstance(layer, dict) else ()
-    found = set()
-    for output in outputs:
-        words = re.findall(r"[a-z]+\d*", str(output.get("Format/Datatype", "")).lower())
-        found.add(next((_WORDS[word] for word in words if word in _WORDS), "unknown"))
-    return " and ".join(sorted(found)) or "unknown"

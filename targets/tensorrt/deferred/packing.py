@@ -29,6 +29,7 @@ _INIT = (
 
 # As they stand in Isomorph: the device judges by the same lines. They need Python 3.8 and numpy.
 _SHIPPED = {
+    "border.py": "targets/tensorrt/border.py",
     "driver.py": "targets/tensorrt/driver.py",
     "running.py": "targets/tensorrt/running.py",
     "telling.py": "targets/tensorrt/deferred/telling.py",

@@ -64,6 +64,17 @@ class IOutputAllocator:
         self._ready = True
 
 
+RELEASED: list[tuple[str, int]] = []
+"""Objects that hold GPU memory, as they went, with how many handles CUDA had open then."""
+
+
+class _OnGpu:
+    _cuda: ctypes.CDLL
+
+    def __del__(self) -> None:
+        RELEASED.append((type(self).__name__, self._cuda.fake_open()))
+
+
 _STORED = {
     DataType.FLOAT: np.float32,
     DataType.HALF: np.float16,
@@ -116,7 +127,7 @@ class _RtxRuntime(Runtime):
         return None, json.loads(data[4:]).get("diagnostics", 0) if known else 32
 
 
-class ICudaEngine:
+class ICudaEngine(_OnGpu):
     refittable = False
     device_memory_size_v2 = 4096
 
@@ -202,9 +213,9 @@ class OnnxParserRefitter:
         return self._refitter._set
 
 
-class IExecutionContext:
+class IExecutionContext(_OnGpu):
     def __init__(self, engine: ICudaEngine) -> None:
-        self._engine = engine
+        self._engine, self._cuda = engine, engine._cuda
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._addresses: dict[str, int] = {}
         self._allocators: dict[str, Any] = {}

@@ -33,6 +33,14 @@ def test_what_goes_up_comes_down_after_synchronize(cuda):
     buffer.free()
 
 
+def test_memory_is_freed_after_what_still_reads_it(cuda):
+    given, buffer, found = np.ones(4, np.float32), Buffer(cuda), np.zeros(4, np.float32)
+    cuda.upload(buffer.reserve(given.nbytes), given)
+    cuda.download(found, buffer.address)
+    buffer.free()
+    np.testing.assert_array_equal(found, given)
+
+
 def test_arrays_without_elements_are_copied_nowhere(cuda):
     nothing = np.empty((0, 3), np.float32)
     cuda.upload(0, nothing)

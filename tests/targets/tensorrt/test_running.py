@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from isomorph.targets import bfloat16
-from isomorph.targets.tensorrt import driver, running
+from isomorph.targets.tensorrt import border, driver, running
 from isomorph.targets.tensorrt.driver import CudaError
 from isomorph.targets.tensorrt.logger import collected_errors, logger_of
 from isomorph.targets.tensorrt.running import (
@@ -282,6 +282,14 @@ def test_an_inspector_that_says_nothing_is_unknown(opened, layers):
     assert opened(layers=layers).facts()["layers by precision"] == "unknown"
 
 
+def test_what_holds_gpu_memory_goes_before_the_context_it_is_in(opened, fake_tensorrt):
+    runner = opened()
+    fake_tensorrt["RELEASED"].clear()
+    runner.close()
+    released = [("IExecutionContext", 2), ("ICudaEngine", 2)]
+    assert fake_tensorrt["RELEASED"] == released, "2: CUDA's context and stream are still open"
+
+
 def test_a_closed_runner_says_so(opened):
     runner = opened()
     with runner:
@@ -299,7 +307,7 @@ def test_another_thread_may_run_it(opened):
     np.testing.assert_array_equal(found[0], values(2, 3) * 2)
 
 
-@pytest.mark.parametrize("shipped", [driver, running])
+@pytest.mark.parametrize("shipped", [border, driver, running])
 def test_what_is_shipped_to_devices_imports_nothing_of_isomorph(shipped):
     text = Path(shipped.__file__).read_text(encoding="utf-8")
     tree = ast.parse(text, feature_version=(3, 8))
@@ -319,4 +327,4 @@ def test_what_is_shipped_to_devices_imports_nothing_of_isomorph(shipped):
         "dataclasses",
     }
     standard |= {"json", "pathlib", "re", "statistics", "sys", "typing"}
-    assert modules - standard <= {"numpy", "numpy.typing", ".driver"}
+    assert modules - standard <= {"numpy", "numpy.typing", ".border", ".driver"}
