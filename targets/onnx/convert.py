@@ -13,6 +13,7 @@ from ...exporter.graph import Graph, Origin
 from ..unsupported import cannot_express
 from . import torchlib
 from .border import cast_outputs, clean, name_border, name_dims, separate_outputs
+from .dialect import PLAIN, Dialect
 from .origins import node_origins
 from .prepare import decomposed, faulty, lacking, prepared, registry, translation_errors
 from .sizes import REMEDY, inexact_sizes
@@ -27,7 +28,12 @@ __all__ = ["to_onnx"]
 
 
 def to_onnx(
-    graph: Graph, opset: int, *, optimize: bool, origins: dict[str, Origin] | None = None
+    graph: Graph,
+    opset: int,
+    *,
+    optimize: bool,
+    dialect: Dialect = PLAIN,
+    origins: dict[str, Origin] | None = None,
 ) -> ir.Model:
     """Translate `graph`; inputs, outputs and dims carry the user's names.
 
@@ -37,9 +43,9 @@ def to_onnx(
         ConversionError: an operator has no translation, or one known to be wrong.
     """
     _require_real_border(graph)
-    program = prepared(graph, opset)
+    program = prepared(graph, opset, dialect)
     plain_weights(program)
-    model = _translate(program, opset)
+    model = _translate(program, opset, dialect)
     separate_outputs(model)
     cast_outputs(model, graph)
     share_weights(model)
@@ -55,7 +61,7 @@ def to_onnx(
     return model
 
 
-def _translate(program: ExportedProgram, opset: int) -> ir.Model:
+def _translate(program: ExportedProgram, opset: int, dialect: Dialect) -> ir.Model:
     """Without a retrace if every operator has a translation, else with one."""
     _require_exact_sizes(program)
     if not torchlib.fast_path_available():
@@ -68,7 +74,7 @@ def _translate(program: ExportedProgram, opset: int) -> ir.Model:
         if model is not None:
             return model
         return _translate_publicly(program, opset)
-    retraced = decomposed(program, opset)
+    retraced = decomposed(program, opset, dialect)
     _require_exact_sizes(retraced)
     if missing := lacking(retraced, opset):
         raise cannot_express("ONNX", missing)

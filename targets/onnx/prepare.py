@@ -14,10 +14,12 @@ from ...exporter.graph import Graph
 from ...exporter.inplace import is_mutating
 from ...exporter.legalize import legalize
 from ...exporter.rules.common import Rule
-from ...exporter.rules.merging import EVERY_RULE
+from ...exporter.rules.fourier import fourier_to_products
+from ...exporter.rules.merging import EVERY_RULE, merged
 from ..base import Unsupported
 from ..unsupported import unsupported
 from . import torchlib
+from .dialect import PLAIN, Dialect
 from .sizes import inexact_sizes
 from .translations import custom_translations, fault
 
@@ -42,13 +44,20 @@ def registry(opset: int) -> torchlib.Registry:
     return torchlib.Registry(custom_translations(), opset)
 
 
-def prepared(graph: Graph, opset: int) -> ExportedProgram:
+def prepared(graph: Graph, opset: int, dialect: Dialect = PLAIN) -> ExportedProgram:
     """A flat copy of the graph's program, legalised as far as possible without a retrace."""
-    program = _legalized(flat_program(graph), opset, decompose)
+    program = _legalized(_flat(graph, dialect), opset, dialect, decompose)
     if not torchlib.fast_path_available() or not lacking(program, opset):
         return program
     # torch cannot retrace the prims that its tables end in, so what is retraced has none.
-    return _legalized(flat_program(graph), opset)
+    return _legalized(_flat(graph, dialect), opset, dialect)
+
+
+def _flat(graph: Graph, dialect: Dialect) -> ExportedProgram:
+    program = flat_program(graph)
+    if dialect.fourier:
+        fourier_to_products(program)
+    return program
 
 
 @contextmanager
@@ -65,7 +74,7 @@ def translation_errors() -> Iterator[None]:
         ) from error
 
 
-def decomposed(program: ExportedProgram, opset: int) -> ExportedProgram:
+def decomposed(program: ExportedProgram, opset: int, dialect: Dialect = PLAIN) -> ExportedProgram:
     """`program` retraced with torch's decompositions of all that has no translation, legalised.
 
     Raises:
@@ -76,16 +85,16 @@ def decomposed(program: ExportedProgram, opset: int) -> ExportedProgram:
     }
     with translation_errors():
         retraced = program.run_decompositions(_decompositions(opset, wrong))
-    return _legalized(retraced, opset, decompose)
+    return _legalized(retraced, opset, dialect, decompose)
 
 
-def find_unsupported(graph: Graph, opset: int) -> list[Unsupported]:
+def find_unsupported(graph: Graph, opset: int, dialect: Dialect = PLAIN) -> list[Unsupported]:
     """Operators that have no right translation, after rewrites and torch's decompositions."""
-    program = prepared(graph, opset)
+    program = prepared(graph, opset, dialect)
     if inexact := inexact_sizes(program):
         return inexact
     if lacking(program, opset):
-        program = decomposed(program, opset)
+        program = decomposed(program, opset, dialect)
     return [*lacking(program, opset), *inexact_sizes(program)]
 
 
@@ -120,17 +129,18 @@ class _NoGraph:
 
 
 def _legalized(
-    program: ExportedProgram, opset: int, fallback: Rule | None = None
+    program: ExportedProgram, opset: int, dialect: Dialect, fallback: Rule | None = None
 ) -> ExportedProgram:
     def supported(node: Node) -> bool:
-        return registry(opset).takes(node) and not fault(node)
+        written = registry(opset).takes(node) and not fault(node)
+        return written and not dialect.refuses(node)
 
     def unknown(_: Node) -> bool:
         """Without a look into torch's registry every rule is applied; all are exact."""
         return False
 
     if torchlib.fast_path_available():
-        legalize(program, supported, EVERY_RULE, fallback)
+        legalize(program, supported, merged(dialect.rules, EVERY_RULE), fallback)
     else:
         legalize(program, unknown)
     refresh_outputs(program)

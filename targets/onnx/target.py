@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from ...errors import ConversionError, UsageError
 from ..base import Artifact, Capability, Signature, Unsupported
 from ..packages import found_versions, importable, installed_version, require
+from .dialect import PLAIN, Dialect
 
 if TYPE_CHECKING:
     from ...exporter.graph import Graph, Origin
@@ -110,12 +111,13 @@ class OnnxTarget:
         directory: Path,
         stem: str,
         on_stage: Callable[[str], None] = lambda stage: None,
+        dialect: Dialect = PLAIN,
         origins: dict[str, Origin] | None = None,
     ) -> Artifact:
         """Write `directory/stem.onnx`, checked by onnx's own checker.
 
-        `on_stage` hears the name of each stage as it begins; `origins`, if given, gets where each
-        node was written, by the node's name.
+        `on_stage` hears the name of each stage as it begins; `dialect` says for whom the file is;
+        `origins`, if given, gets where each node was written, by the node's name.
 
         Raises:
             ConversionError: ONNX cannot express an operator, or the checker objects.
@@ -128,7 +130,11 @@ class OnnxTarget:
 
         on_stage("translate")
         model = to_onnx(
-            graph, options.opset_for(graph.precision), optimize=options.optimize, origins=origins
+            graph,
+            options.opset_for(graph.precision),
+            optimize=options.optimize,
+            dialect=dialect,
+            origins=origins,
         )
         size = weight_bytes(model)
         if options.external_data == "never" and size > _PROTOBUF_LIMIT:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ConversionError
 from ..onnx.target import OnnxOptions, OnnxTarget
 from .build import build
+from .dialect import tensorrt_dialect
 from .options import Settings, parse_opt
 from .parse import Origin, parse
 from .profiles import ShapeRange, example_sizes, profile_of
@@ -55,7 +56,14 @@ def write_network(
     _require_dtypes(graph)
     profile = profile_of(graph.inputs, parse_opt(opt) if opt else {}, example_sizes(graph))
     origins: dict[str, Any] = {}
-    onnx = OnnxTarget().convert(graph, OnnxOptions(opset=opset), directory, stem, origins=origins)
+    onnx = OnnxTarget().convert(
+        graph,
+        OnnxOptions(opset=opset),
+        directory,
+        stem,
+        dialect=tensorrt_dialect(),
+        origins=origins,
+    )
 
     def origin(node: str) -> str:
         found = origins.get(node)

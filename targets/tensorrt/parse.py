@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ def parse(product: Product, path: Path, origin: Origin = lambda node: "") -> Par
         parser = module.OnnxParser(network, logger)
         done = parser.parse_from_file(str(path))
     if not done:
-        raise _refusal(product, parser, errors, origin)
+        raise _refusal(product, parser, errors, path, origin)
     return ParsedNetwork(product, module, builder, network, parser, path)
 
 
@@ -58,11 +59,15 @@ def _creation_flags(module: Any) -> int:
     return 0 if strongly is None else 1 << int(strongly)
 
 
-def _refusal(product: Product, parser: Any, errors: list[str], origin: Origin) -> ConversionError:
+def _refusal(
+    product: Product, parser: Any, errors: list[str], path: Path, origin: Origin
+) -> ConversionError:
     told = []
     for index in range(parser.num_errors):
         error = parser.get_error(index)
         node, operator = error.node_name(), error.node_operator()
+        if not node:
+            node, operator = _unnamed(errors, path)
         where = ", ".join(part for part in (node, origin(node)) if part)
         what = operator + (f" ({where})" if where else "")
         told.append(": ".join(part for part in (what, _reason(error.desc())) if part))
@@ -71,6 +76,21 @@ def _refusal(product: Product, parser: Any, errors: list[str], origin: Origin) -
         f"{product.title}'s parser refuses {'; '.join(reasons[:5])}",
         hint="rewrite that part of the model, or try another opset (--set opset=...)",
     )
+
+
+def _unnamed(errors: list[str], path: Path) -> tuple[str, str]:
+    """Node and operator where the parser names only the function in which it failed.
+
+    The node is empty where the file has several of that operator.
+    """
+    found = re.search(r"In function import(\w+):", "\n".join(errors))
+    if found is None:
+        return "", ""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    names = [node.name for node in graph.node if node.op_type == found[1]]
+    return names[0] if len(names) == 1 else "", found[1]
 
 
 def _reason(text: str) -> str:

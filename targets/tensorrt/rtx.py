@@ -54,9 +54,10 @@ class TensorRtRtxTarget:
 
     def check(self, graph: Graph) -> list[Unsupported]:
         """Operators that ONNX cannot take; what TensorRT refuses only a build tells."""
-        from ..onnx.target import OnnxTarget
+        require("writing ONNX", _BUILDERS[:3], 'pip install "isomorph[onnx]"')
+        from .dialect import find_unsupported
 
-        return OnnxTarget().check(graph)
+        return find_unsupported(graph)
 
     def convert(self, graph: Graph, options: RtxOptions, directory: Path, stem: str) -> Artifact:
         """Write `directory/stem.rtx.engine`, its network and its recipe.

@@ -63,9 +63,10 @@ class TensorRtTarget:
 
     def check(self, graph: Graph) -> list[Unsupported]:
         """Operators that ONNX cannot take; what TensorRT refuses only a build tells."""
-        from ..onnx.target import OnnxTarget
+        require("writing ONNX", _BUILDERS[:3], 'pip install "isomorph[onnx]"')
+        from .dialect import find_unsupported
 
-        return OnnxTarget().check(graph)
+        return find_unsupported(graph)
 
     def convert(
         self, graph: Graph, options: TensorRtOptions, directory: Path, stem: str

@@ -1,0 +1,85 @@
+"""Operators that ONNX has a form for and TensorRT's parser refuses.
+
+Seen with TensorRT for RTX 1.7.1, whose parser is that of TensorRT 11: Det, DFT, Unique, the second
+output of MaxPool, SoftmaxCrossEntropyLoss, the sequence operators, antialiased Resize, and
+ScatterElements with a reduction, MaxPool with dilation, NonZero. They are written in operators
+that it takes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ...exporter.nodes import argument
+from ...exporter.rules.scattering import is_at_mask
+from ..onnx.dialect import Dialect
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from ...exporter.graph import Graph
+    from ..base import Unsupported
+
+__all__ = ["find_unsupported", "tensorrt_dialect"]
+
+
+@cache
+def tensorrt_dialect() -> Dialect:
+    """For `OnnxTarget.convert`."""
+    from .rules import TENSORRT_RULES
+
+    return Dialect(_refuses, TENSORRT_RULES, fourier=True)
+
+
+def _refuses(node: Node) -> bool:
+    return node.target in _refused() or _is_dilated_pooling(node) or is_at_mask(node)
+
+
+def _is_dilated_pooling(node: Node) -> bool:
+    if node.target not in _poolings():
+        return False
+    dilation: Any = argument(node, "dilation")
+    sizes = [dilation] if isinstance(dilation, int) else dilation
+    return any(size != 1 for size in sizes)
+
+
+@cache
+def _poolings() -> frozenset[Any]:
+    import torch
+
+    aten = torch.ops.aten
+    return frozenset((aten.max_pool1d.default, aten.max_pool2d.default, aten.max_pool3d.default))
+
+
+@cache
+def _refused() -> frozenset[Any]:
+    import torch
+
+    aten = torch.ops.aten
+    return frozenset(
+        (
+            *(aten.linalg_det.default, aten._linalg_det.default, aten.det.default),
+            *(aten.linalg_slogdet.default, aten._linalg_slogdet.default, aten.logdet.default),
+            *(aten.max_pool1d_with_indices.default, aten.max_pool2d_with_indices.default),
+            aten.max_pool3d_with_indices.default,
+            *(aten.cross_entropy_loss.default, aten.nll_loss.default, aten.nll_loss_nd.default),
+            *(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default),
+            *(aten.atleast_1d.default, aten.atleast_2d.default, aten.atleast_3d.default),
+            *(aten.atleast_1d.Sequence, aten.atleast_2d.Sequence, aten.atleast_3d.Sequence),
+            *(aten.hstack.default, aten.vstack.default, aten.dstack.default),
+            *(aten._upsample_bilinear2d_aa.default, aten._upsample_bicubic2d_aa.default),
+            *(aten.scatter_add.default, aten.scatter_reduce.two, aten.scatter.reduce),
+            *(aten.index_add.default, aten.index_reduce.default),
+            *(aten.embedding_bag.default, aten.embedding_bag.padding_idx),
+            *(aten._embedding_bag.default, aten._embedding_bag_forward_only.default),
+        )
+    )
+
+
+def find_unsupported(graph: Graph) -> list[Unsupported]:
+    """Operators that ONNX cannot take; what TensorRT's builder refuses only a build tells."""
+    from ..onnx.prepare import find_unsupported as find
+    from ..onnx.target import OnnxOptions
+
+    return find(graph, OnnxOptions().opset_for(graph.precision), tensorrt_dialect())
