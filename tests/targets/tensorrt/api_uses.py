@@ -98,7 +98,10 @@ class Finder:
             return
         found = self._type(value)
         if isinstance(target, ast.Name):
-            self._scopes[-1][target.id] = found or self._root(target.id)
+            # Who loads the module is one of ours, whose result is not known.
+            if found is None and self._roots.get(target.id) == MODULE:
+                found = self._root(target.id)
+            self._scopes[-1][target.id] = found
         else:
             self._visit(target)
 
@@ -178,6 +181,20 @@ class Finder:
 def _typed(argument: ast.arg) -> bool:
     """Whether a parameter is declared to be one of our own objects, or Python's."""
     return argument.annotation is not None and ast.unparse(argument.annotation) != "Any"
+
+
+def has_module(path: Path) -> bool:
+    """Whether a file takes, keeps or loads TensorRT's module or a network of it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.arg) and node.arg in ("module", "trt", "network", "parsed"):
+            if not _typed(node) or "ParsedNetwork" in ast.unparse(node.annotation or node):
+                return True
+        elif isinstance(node, ast.Attribute) and node.attr == "load":
+            if isinstance(node.value, ast.Name) and node.value.id == "product":
+                return True
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "parsed.module":
+            return True
+    return False
 
 
 def upper_strings(path: Path) -> Iterator[str]:
