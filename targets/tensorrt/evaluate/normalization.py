@@ -52,7 +52,7 @@ def _lrn(call: Call) -> torch.Tensor:
     """
     value = call.tensor()
     require_floats(call, value)
-    if value.dim() < 3:
+    if value.dim() not in (3, 4):  # the formula names the third axis from the end
         call.refuse(f"an input of rank {value.dim()}")
     window = call.integer("window_size")
     if window % 2 == 0:

@@ -11,6 +11,8 @@ from .widening import known, require_floats, widened
 
 __all__ = ["OPERATORS"]
 
+# "Values larger than 3840 will result in a runtime error."
+_MOST_TOPK = 3840
 _NUMBERS = (torch.float32, torch.int32, torch.int64)
 
 
@@ -98,7 +100,7 @@ def _topk(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
     if value.dtype not in _NUMBERS:
         call.refuse(f"it orders {str(value.dtype).removeprefix('torch.')}")
     known(call, value)
-    if not 0 < k <= value.shape[axis]:
+    if not 0 < k <= min(value.shape[axis], _MOST_TOPK):
         call.refuse(f"k is {k} of {value.shape[axis]}")
     ordered, indices = value.sort(dim=axis, descending=largest, stable=True)
     # The last one may tie with one that is left out.

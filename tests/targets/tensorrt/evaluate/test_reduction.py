@@ -115,7 +115,8 @@ def test_k_of_an_input_overrides_the_attribute(evaluated: Evaluated) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"axes": 0b01}, {"k": 2}, {"op": "MIN"}, {"op": "NEW"}, {"indices_type": "int64"}]
+    "change",
+    [{"axes": 0b01}, {"k": 2}, {"k": 4}, {"op": "MIN"}, {"op": "NEW"}, {"indices_type": "int64"}],
 )
 def test_topk_is_seen(seen: Callable[..., bool], change: dict[str, Any]) -> None:
     assert seen(topk("MAX", 1, 0b10), (torch.randn(3, 3),), "TOPK", **change)
