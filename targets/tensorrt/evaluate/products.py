@@ -36,13 +36,18 @@ def _matrix_multiply(call: Call) -> torch.Tensor:
 
 
 def _einsum(call: Call) -> torch.Tensor:
-    """Einstein's summation as numpy writes it, which is what the layer documents."""
+    """Einstein's summation as numpy writes it.
+
+    The layer's documentation gives the meaning of an ellipsis and of a repeated label, then says
+    that TensorRT has neither. The builder takes an ellipsis (1.7, and infers its shape); a
+    diagonal is refused.
+    """
     equation = str(call.value("equation")).replace(" ", "")
     operands = [call.tensor(index) for index in range(len(call.inputs))]
     require_floats(call, *operands)
-    terms = equation.split("->")[0].split(",")
-    if "." in equation or any(len(set(term)) != len(term) for term in terms):
-        call.refuse("an ellipsis or a diagonal")
+    labels = [term.replace(".", "") for term in equation.split("->")[0].split(",")]
+    if any(len(set(term)) != len(term) for term in labels):
+        call.refuse("a diagonal")
     return torch.einsum(equation, *operands)
 
 

@@ -80,6 +80,8 @@ def einsum(equation: str) -> Callable[..., Any]:
         ("ij->", [(2, 3)]),
         ("bhqd,bhkd->bhqk", [(2, 2, 3, 4), (2, 2, 5, 4)]),
         ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 2)]),
+        ("...ij->...ji", [(2, 3, 4)]),
+        ("...ij,...jk", [(2, 3, 4), (2, 4, 5)]),
     ],
 )
 def test_einsum(evaluated: Evaluated, equation: str, shapes: list[tuple[int, ...]]) -> None:
