@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-__all__ = ["collected_errors", "logger_of"]
+__all__ = ["collected_errors", "logger_of", "unheard"]
 
 _LEVELS = {
     "INTERNAL_ERROR": logging.ERROR,
@@ -23,6 +23,7 @@ _LEVELS = {
 }
 
 _collectors: list[list[str]] = []
+_unheard: list[None] = []
 
 
 @cache
@@ -36,7 +37,7 @@ def logger_of(module: Any) -> Any:
             super().__init__()
 
         def log(self, severity: Any, message: str) -> None:
-            level = _LEVELS.get(severity.name, logging.INFO)
+            level = logging.DEBUG if _unheard else _LEVELS.get(severity.name, logging.INFO)
             if level >= logging.ERROR:
                 for errors in _collectors:
                     errors.append(message)
@@ -54,3 +55,16 @@ def collected_errors() -> Iterator[list[str]]:
         yield errors
     finally:
         _collectors.remove(errors)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """While active, whatever the library says is said as for debugging, and is no error.
+
+    For reading networks: getters complain about properties that are not set.
+    """
+    _unheard.append(None)
+    try:
+        yield
+    finally:
+        _unheard.pop()

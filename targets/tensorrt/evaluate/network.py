@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..logger import unheard
 from .weights import raw_weights
 
 __all__ = ["Layer", "Network", "Tensor", "read_network"]
@@ -31,11 +32,12 @@ class Layer:
     source: what the parser notes of its origin, "[ONNX Layer: NODE]"; may be empty.
     inputs: names of tensors in order; None for an optional one that is not set.
     attributes: every property that the layer's class adds to `ILayer`, by its name in the Python
-        API; enums as their names, `Dims` as tuples (None where not set), weights as arrays (those of
-        a dtype that numpy does not have as `RawWeights`, or as they came where that fails),
+        API; enums as their names, `Dims` as tuples (None where not set), weights as arrays, or as
+        `RawWeights` of a dtype that numpy does not have (as they came where that fails),
         tensors as their names; those of an attention are its boundaries'.
         `type` is kept where the class uses it for an operation ("RELU", "MAX").
-    group: which loop or conditional a boundary layer belongs to, else None.
+    group: which loop or conditional a boundary layer belongs to, "loop 0 NAME" or "conditional 1
+        NAME", else None.
     unused: names of outputs that no layer reads and the network does not return.
     """
 
@@ -89,8 +91,15 @@ def read_network(module: Any, network: Any, owner: Any = None) -> Network:
 
     Raises:
         UnverifiableError: two tensors share a name, so that edges cannot be told apart.
+        ConversionError: TensorRT cannot tell the shape of a tensor, as the network is not valid.
     """
-    layers = tuple(_layer(module, network.get_layer(i)) for i in range(network.num_layers))
+    with unheard():
+        return _read(module, network, owner)
+
+
+def _read(module: Any, network: Any, owner: Any) -> Network:
+    groups: list[Any] = []
+    layers = tuple(_layer(module, network.get_layer(i), groups) for i in range(network.num_layers))
     outputs = tuple(_tensor(network.get_output(i)) for i in range(network.num_outputs))
     read = {tensor.name for tensor in outputs}.union(*(layer.inputs for layer in layers))
     found = Network(
@@ -121,7 +130,7 @@ def _require_distinct(network: Network) -> None:
         seen.add(tensor.name)
 
 
-def _layer(module: Any, layer: Any) -> Layer:
+def _layer(module: Any, layer: Any, groups: list[Any]) -> Layer:
     kind = layer.type.name
     source, name = layer.metadata, layer.name
     inputs = tuple(
@@ -129,12 +138,18 @@ def _layer(module: Any, layer: Any) -> Layer:
         for i in range(layer.num_inputs)
     )
     outputs = tuple(_tensor(layer.get_output(i)) for i in range(layer.num_outputs))
-    attributes, group = _attributes(module, layer, kind)
+    attributes, group = _attributes(module, layer, kind, groups)
     return Layer(kind, name, source, inputs, outputs, attributes, group)
 
 
-def _attributes(module: Any, layer: Any, kind: str) -> tuple[dict[str, Any], str | None]:
-    """What the class of `kind` adds to ILayer, and the loop or conditional of a boundary."""
+def _attributes(
+    module: Any, layer: Any, kind: str, groups: list[Any]
+) -> tuple[dict[str, Any], str | None]:
+    """What the class of `kind` adds to ILayer, and the loop or conditional of a boundary.
+
+    `groups` collects loops and conditionals: they may share a name, and the bindings hand out the
+    same object for one as long as it lives.
+    """
     own = _class_of(module, kind)
     if own is None:
         return {}, None
@@ -148,7 +163,10 @@ def _attributes(module: Any, layer: Any, kind: str) -> tuple[dict[str, Any], str
             continue
         value = _value(layer, attribute)
         if attribute in ("loop", "conditional"):
-            group = f"{attribute} {value.name}"
+            if all(value is not known for known in groups):
+                groups.append(value)
+            number = next(i for i, known in enumerate(groups) if known is value)
+            group = f"{attribute} {number} {value.name}"
             continue
         if attribute == "attention":
             found.update(_attention(module, value))
@@ -206,7 +224,7 @@ def _plain(module: Any, value: Any) -> Any:
 
 
 def _tensor(tensor: Any) -> Tensor:
-    return Tensor(tensor.name, _DTYPES[tensor.dtype.name], _shape(tensor.shape))
+    return Tensor(tensor.name, _DTYPES[tensor.dtype.name], _shape(_require_valid(tensor)))
 
 
 def _shape(dims: Any) -> tuple[int, ...] | None:
@@ -214,3 +232,15 @@ def _shape(dims: Any) -> tuple[int, ...] | None:
         return tuple(dims)
     except ValueError:  # the rank is not known
         return None
+
+
+def _require_valid(tensor: Any) -> Any:
+    from ....errors import ConversionError
+
+    try:
+        return tensor.shape
+    except RuntimeError as error:
+        raise ConversionError(
+            f"TensorRT cannot tell the shape of {tensor.name!r}: the network is not valid",
+            hint="please report this; another opset (--set opset=...) may avoid it",
+        ) from error
