@@ -102,7 +102,7 @@ def _topk(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
     known(call, value)
     if not 0 < k <= min(value.shape[axis], _MOST_TOPK):
         call.refuse(f"k is {k} of {value.shape[axis]}")
-    ordered, indices = value.sort(dim=axis, descending=largest, stable=True)
+    ordered, indices = value.sort(dim=axis, descending=largest)
     # The last one may tie with one that is left out.
     shown = min(k, value.shape[axis] - 1)
     ties = ordered.narrow(axis, 0, shown) == ordered.narrow(axis, 1, shown)

@@ -41,7 +41,7 @@ def test_integers_wrap_and_average_only_where_that_is_one(evaluated: Evaluated) 
     assert evaluated(reduced("MIN", 0b01), x).tolist() == [-3, -5]
     assert evaluated(reduced("AVG", 0b10), x).tolist() == [2**30, -4]
     with pytest.raises(UnverifiableError, match="average of integers"):
-        evaluated(reduced("AVG", 0b10), x + torch.tensor([1, 0], dtype=torch.int32).T)
+        evaluated(reduced("AVG", 0b10), x + torch.tensor([1, 0], dtype=torch.int32))
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,14 @@ def test_of_nothing(evaluated: Evaluated, op: str, floats: float, integers: int)
         found = evaluated(reduced(op, 0b10), x, shapes=[(2, -1)])
         wanted = torch.full((2,), expected, dtype=dtype)
         torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+def test_bytes_are_refused(evaluated: Evaluated) -> None:
+    """They stand for quantised floats, whose sums are not those of the bytes."""
+    x = torch.ones(2, 3, dtype=torch.int8)
+    for build in (reduced("SUM", 1), topk("MAX", 1, 0b10)):
+        with pytest.raises(UnverifiableError, match="int8"):
+            evaluated(build, x)
 
 
 def test_a_maximum_among_nan_is_refused(evaluated: Evaluated) -> None:
