@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputFileError, UsageError
+from ...errors import DestinationError, InputFileError, UsageError
 from .failures import build_failure
 from .logger import collected_errors
 from .options import Settings
 from .parse import Origin, ParsedNetwork
 from .profiles import ShapeRange
+from .trusted import remember
 
 __all__ = ["build"]
 
@@ -34,6 +35,8 @@ def build(
         ConversionError: the builder refuses a layer, which is named with its origin; or the
             GPU's memory is too small.
         MissingRequirementError: the settings need a GPU or a library that is not here.
+        InputFileError: the timing cache cannot be read, or is of another GPU or version.
+        DestinationError: the timing cache cannot be written.
     """
     module = parsed.module
     with collected_errors() as errors:
@@ -47,7 +50,9 @@ def build(
     if engine is None:
         raise build_failure(parsed, errors, settings, origin)
     if cache is not None and settings.timing_cache is not None:
-        Path(settings.timing_cache).write_bytes(memoryview(config.get_timing_cache().serialize()))
+        _keep(cache, Path(settings.timing_cache))
+    if "VERSION_COMPATIBLE" in settings.flags:
+        remember(engine)
     return memoryview(engine)
 
 
@@ -98,13 +103,19 @@ def _timing_cache(config: Any, settings: Settings) -> Any:
     except OSError as error:
         raise InputFileError(f"the timing cache {path} cannot be read: {error}") from error
     cache = config.create_timing_cache(kept)
-    if cache is None:
+    if cache is None or not config.set_timing_cache(cache, ignore_mismatch=False):
         raise InputFileError(
-            f"{path} is no timing cache of this TensorRT",
+            f"{path} is no timing cache of this TensorRT and this GPU",
             hint="delete it, or name another file: --set timing_cache=...",
         )
-    config.set_timing_cache(cache, ignore_mismatch=False)
     return cache
+
+
+def _keep(cache: Any, path: Path) -> None:
+    try:
+        path.write_bytes(memoryview(cache.serialize()))
+    except OSError as error:
+        raise DestinationError(f"the timing cache {path} cannot be written: {error}") from error
 
 
 def _add_profile(builder: Any, config: Any, profile: Mapping[str, ShapeRange]) -> bool:

@@ -21,6 +21,7 @@ from ..feed import checked_feed
 from .failures import own_errors, plain_reason, says_out_of_memory
 from .logger import collected_errors, logger_of
 from .products import RTX, TENSORRT, Product
+from .trusted import is_own
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,6 +78,7 @@ class EngineSession(Closing):
                 data,
                 logger_of(module),
                 onnx=onnx if onnx.is_file() else None,
+                host_code=is_own(data),
                 library=library,
             )
         try:
@@ -232,6 +234,12 @@ def _refusal(
     text = " ".join(errors)
     found = set(diagnostics)
     runtime = f"{product.title} {product.version() or ''}".strip()
+    if _says(text, "HostCodeAllowed"):
+        return InputFileError(
+            f"{path.name} carries native code, a runtime for several versions, which is loaded "
+            "only by the process that built it",
+            hint="it is checked when it is exported; or export without version_compatible",
+        )
     if found & {"VERSION_MISMATCH"} or _says(text, "library version", "Version tag"):
         return MissingRequirementError(
             f"{path.name} was built by another version than {runtime}: {reason}",

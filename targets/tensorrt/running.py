@@ -75,6 +75,8 @@ class EngineRunner:
         engine: the serialised engine.
         logger: an `ILogger` of the module.
         onnx: the file that a stripped engine gets its weights from.
+        host_code: whether native code in the engine may be loaded (a lean runtime is in those
+            that are built for several versions): only where the file is trusted.
         library: CUDA's driver; None: where the system keeps it.
 
     Raises:
@@ -95,6 +97,7 @@ class EngineRunner:
         logger: Any,
         *,
         onnx: str | Path | None = None,
+        host_code: bool = False,
         library: str | None = None,
     ) -> None:
         self._module = module
@@ -106,6 +109,7 @@ class EngineRunner:
         self._cuda: Cuda | None = Cuda(library)
         try:
             self._runtime = module.Runtime(logger)
+            self._runtime.engine_host_code_allowed = host_code
             self._engine = self._deserialized(engine)
             self._refit(logger, onnx)
             self.inputs, self.outputs = self._border()

@@ -97,13 +97,15 @@ def engine_bytes(
 
     Tensors: name, dtype (of `DataType`), shape, host, format; inputs: min and max; outputs:
     `of` (an input) and `op`. `more`: `refuse` (what the logger hears while it is loaded),
-    `diagnostics`, `stripped`, `fit` (the ONNX file that brings the weights), `layers`, and
-    `fail` (the calls that fail).
+    `host_code` (it has native code), `diagnostics`, `stripped`, `fit` (the ONNX file that brings
+    the weights), `layers`, and `fail` (the calls that fail).
     """
     return MAGIC[product] + json.dumps({"inputs": inputs, "outputs": outputs, **more}).encode()
 
 
 class Runtime:
+    engine_host_code_allowed = False
+
     def __init__(self, logger: ILogger) -> None:
         self._logger = logger
 
@@ -114,6 +116,10 @@ class Runtime:
             self._logger.log(Severity.ERROR, text)
             return None
         facts = json.loads(data[4:])
+        if facts.get("host_code") and not self.engine_host_code_allowed:
+            text = "lean runtime since IRuntime::getEngineHostCodeAllowed() is false."
+            self._logger.log(Severity.ERROR, f"Cannot deserialize engine with {text}")
+            return None
         if "refuse" in facts:
             self._logger.log(Severity.ERROR, facts["refuse"])
             return None

@@ -27,7 +27,7 @@ MODULE = USES["MODULE"]
 ROOTS = {
     "build.py": {
         **{"module": MODULE, "network": "INetworkDefinition"},
-        **{"config": "IBuilderConfig", "builder": "Builder"},
+        **{"config": "IBuilderConfig", "builder": "Builder", "cache": "ITimingCache"},
     },
     "parse.py": {"module": MODULE, "parser": "OnnxParser"},
     "failures.py": {"network": "INetworkDefinition"},

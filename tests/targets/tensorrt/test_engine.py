@@ -18,6 +18,7 @@ from isomorph.targets.base import Signature
 from isomorph.targets.tensorrt.engine import EngineSession
 from isomorph.targets.tensorrt.logger import logger_of
 from isomorph.targets.tensorrt.products import RTX, TENSORRT, Product
+from isomorph.targets.tensorrt.trusted import remember
 
 X = {"name": "x", "shape": [-1, 3], "min": [1, 3], "max": [4, 3]}
 Y = {"name": "y", "shape": [-1, 3], "of": "x", "op": "double"}
@@ -189,6 +190,16 @@ def test_a_stripped_engine_takes_its_weights_from_the_file_beside_it(opened, tmp
     (tmp_path / "net.onnx").write_bytes(b"")
     with opened(**stripped) as session:
         session.run({"x": np.ones((2, 3), np.float32)})
+
+
+def test_native_code_is_loaded_only_by_the_process_that_built_it(opened, tmp_path):
+    with pytest.raises(InputFileError, match="carries native code"):
+        opened(host_code=True)
+    remember((tmp_path / "net.engine").read_bytes())
+    with opened(host_code=True) as session:
+        session.run({"x": np.ones((2, 3), np.float32)})
+    with pytest.raises(InputFileError, match="carries native code"):
+        opened(host_code=True, changed=True)
 
 
 def test_too_little_gpu_memory_while_running_is_told(opened, fake_cuda):
