@@ -22,8 +22,6 @@ def _matrix_multiply(call: Call) -> torch.Tensor:
     right = call.choice("op1", _MATRIX_OPERATIONS)
     first = first.unsqueeze(-2) if left == "VECTOR" else first
     second = second.unsqueeze(-1) if right == "VECTOR" else second
-    if first.dim() != second.dim():
-        raise call.contradiction("its collections differ in rank")
     first = first.transpose(-1, -2) if left == "TRANSPOSE" else first
     second = second.transpose(-1, -2) if right == "TRANSPOSE" else second
     if all(size == 1 for size in second.shape[:-2]):
