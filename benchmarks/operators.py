@@ -1,15 +1,16 @@
-"""How many of PyTorch's own operator samples reach Core ML, by stock coremltools and by Isomorph.
+"""How many of PyTorch's own operator samples reach a format, by the stock way and by Isomorph.
 
-    python benchmarks/operators.py [--only add,linalg] [--jobs 2] [--json FILE] [--write]
+    python benchmarks/operators.py [--target coreml] [--only add,linalg] [--jobs 2] [--json FILE]
+                                   [--write]
 
 Runs torch's `op_db` (float32, first and last sample of each operator) through torch.export, and
-what that captures through two ways in the same process: `coremltools.convert` on the decomposed
-program, and Isomorph's target. An operator counts where both samples come through. What either
-writes is computed by Isomorph's evaluator on the sample and on fresh values, and is right where it
-agrees with the eager module (`_TOLERANCE` of the largest value). Operators that draw random
-numbers, take or return complex numbers, return memory that nobody wrote, or whose sizes depend on
-values are counted beside. Core ML has no empty arrays: where the first or last sample has any, the
-next one stands in, and the share without such operators is told as well.
+what that captures through two ways in the same process (ways.py): what the converter's own
+documentation says, and Isomorph's target. An operator counts where both samples come through. What
+either writes is computed by Isomorph's evaluator on the sample and on fresh values, and is right
+where it agrees with the eager module (`_TOLERANCE` of the largest value). Operators that draw
+random numbers, take or return complex numbers, return memory that nobody wrote, or whose sizes
+depend on values are counted beside. Core ML has no empty arrays: where the first or last sample has
+any, the next one stands in, and the share without such operators is told as well.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
+from ways import WAYS, Way
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "coreml.md"
 _TOLERANCE = 1e-4
 
 
@@ -90,7 +91,7 @@ def _is_empty(sample: _Sample) -> bool:
     return any(tensor.numel() == 0 for tensor in tensors)
 
 
-def examine(name: str, op: Any, *, stock: bool) -> dict[str, Any]:
+def examine(name: str, op: Any, way: Way, *, stock: bool) -> dict[str, Any]:
     """What became of one operator: captured, excluded, and both ways (or ours alone)."""
     chosen, ends = samples(op)
     result: dict[str, Any] = {"name": name, "captured": True, "excluded": "", "ends": ends}
@@ -106,8 +107,10 @@ def examine(name: str, op: Any, *, stock: bool) -> dict[str, Any]:
         result["excluded"] = result["excluded"] or _excluded(program)
         with tempfile.TemporaryDirectory() as folder:
             if stock:
-                result["stock"].append(_outcome(_stock, module, Path(folder) / "stock.mlpackage"))
-            result["ours"].append(_outcome(_ours, module, Path(folder) / "ours.mlpackage"))
+                path = Path(folder) / f"stock{way.suffix}"
+                result["stock"].append(_outcome(way.stock, module, path))
+            path = Path(folder) / f"ours{way.suffix}"
+            result["ours"].append(_outcome(way.ours, module, path))
     return result
 
 
@@ -166,57 +169,6 @@ def _cases(module: _Sample) -> Iterator[tuple[torch.Tensor, ...]]:
     yield fresh
 
 
-def _stock(module: _Sample, path: Path) -> Any:
-    """Plain coremltools, as its documentation says, but for float32."""
-    import coremltools as ct
-    from isomorph.targets.coreml.evaluate.interpreter import run_function
-    from isomorph.targets.coreml.evaluate.package import read_package
-
-    program = torch.export.export(module, module.tensors).run_decompositions({})
-    model = ct.convert(
-        program,
-        minimum_deployment_target=ct.target.iOS18,
-        compute_precision=ct.precision.FLOAT32,
-        skip_model_load=True,
-    )
-    model.save(str(path))
-    package = read_package(path)
-    function = package.program.functions["main"]
-
-    def run(tensors: tuple[torch.Tensor, ...]) -> list[np.ndarray]:
-        feed = {
-            port.name: _as_declared(tensor, port)
-            for port, tensor in zip(function.inputs, tensors, strict=True)
-        }
-        return [value.numpy() for value in run_function(function, feed).values()]
-
-    return run
-
-
-def _as_declared(tensor: torch.Tensor, port: Any) -> torch.Tensor:
-    from isomorph.targets.coreml.evaluate.types import STORAGE
-
-    return tensor.to(STORAGE[port.type.dtype]).reshape(port.type.shape)
-
-
-def _ours(module: _Sample, path: Path) -> Any:
-    import isomorph
-    from isomorph.targets.base import Signature
-    from isomorph.targets.coreml.target import CoreMlOptions, CoreMlTarget
-
-    target = CoreMlTarget()
-    graph = isomorph.trace(module, args=module.tensors)
-    artifact = target.convert(graph, CoreMlOptions(), path.parent, path.stem)
-    session = target.open(artifact.path, signature=Signature(artifact.inputs, artifact.outputs))
-
-    def run(tensors: tuple[torch.Tensor, ...]) -> list[np.ndarray]:
-        names = [spec.name for spec in session.inputs]
-        feed = {name: t.numpy() for name, t in zip(names, tensors, strict=True)}
-        return list(session.run(feed).values())
-
-    return run
-
-
 def _leaves(result: Any) -> list[np.ndarray]:
     return [
         leaf.detach().resolve_conj().resolve_neg().numpy()
@@ -250,7 +202,7 @@ def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:300]}"
 
 
-def _worker(share: int, shares: int, only: str, *, stock: bool) -> None:
+def _worker(share: int, shares: int, only: str, way: Way, *, stock: bool) -> None:
     """Examine every `shares`-th operator; one JSON line each on stdout."""
     warnings.simplefilter("ignore")
     table, out = operators(), sys.stdout
@@ -258,12 +210,12 @@ def _worker(share: int, shares: int, only: str, *, stock: bool) -> None:
     for name in chosen[share::shares]:
         print(json.dumps({"begun": name}), file=out, flush=True)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            result = examine(name, table[name], stock=stock)
+            result = examine(name, table[name], way, stock=stock)
         print(json.dumps(result), file=out, flush=True)
 
 
-def _run(only: str, jobs: int, *, stock: bool) -> list[dict[str, Any]]:
-    command = [sys.executable, __file__, "--only", only, "--jobs", str(jobs)]
+def _run(only: str, jobs: int, target: str, *, stock: bool) -> list[dict[str, Any]]:
+    command = [sys.executable, __file__, "--only", only, "--jobs", str(jobs), "--target", target]
     command += [*([] if stock else ["--ours"]), "--share"]
     workers = [
         subprocess.Popen([*command, str(i)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -294,7 +246,7 @@ def _count(results: list[dict[str, Any]], way: str, what: str) -> int:
     return sum(bool(r[way]) and all(o[what] for o in r[way]) for r in results)
 
 
-def table(results: list[dict[str, Any]]) -> str:
+def table(results: list[dict[str, Any]], stock: str) -> str:
     """The shares as a Markdown table."""
     captured = [r for r in results if r["captured"]]
     judged = [r for r in captured if not r["excluded"]]
@@ -313,7 +265,7 @@ def table(results: list[dict[str, Any]]) -> str:
         ("and whose ends are not empty", [r for r in judged if r["ends"]]),
     )
     for title, group in groups:
-        for label, way in (("stock coremltools", "stock"), ("Isomorph", "ours")):
+        for label, way in ((stock, "stock"), ("Isomorph", "ours")):
             converted, right = _count(group, way, "converted"), _count(group, way, "right")
             share = f"{right} ({right / max(len(group), 1):.1%})"
             lines.append(f"| {label}, {title} | {len(group)} | {converted} | {share} |")
@@ -347,28 +299,30 @@ def _kind(outcomes: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Run, print, and on request write the table into docs/coreml.md."""
+    """Run, print, and on request write the table into the format's page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--target", default="coreml", choices=WAYS)
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where to keep what became of each operator")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/coreml.md")
-    parser.add_argument("--ours", action="store_true", help="leave stock coremltools out")
+    parser.add_argument("--write", action="store_true", help="put the table into the format's page")
+    parser.add_argument("--ours", action="store_true", help="leave the stock way out")
     parser.add_argument("--share", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.share is not None:
-        _worker(args.share, args.jobs, args.only, stock=not args.ours)
+        _worker(args.share, args.jobs, args.only, WAYS[args.target], stock=not args.ours)
         return
-    results = _run(args.only, args.jobs, stock=not args.ours)
+    way = WAYS[args.target]
+    results = _run(args.only, args.jobs, args.target, stock=not args.ours)
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))
-    found = table(results)
+    found = table(results, way.label)
     print(found)
     if args.write:
-        text = PAGE.read_text(encoding="utf-8")
+        text = way.page.read_text(encoding="utf-8")
         pattern = re.compile(r"(<!-- operators -->\n).*?(<!-- end -->)", re.DOTALL)
         written = pattern.sub(lambda m: f"{m[1]}{found}\n{missing(results)}{m[2]}", text)
-        PAGE.write_text(written, encoding="utf-8")
+        way.page.write_text(written, encoding="utf-8")
 
 
 if __name__ == "__main__":
