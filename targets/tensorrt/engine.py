@@ -42,7 +42,7 @@ _SMALLER = "close other programs on the GPU, or export with a lower largest size
 class EngineSession(Closing):
     """An engine of `product`, deserialised on the first GPU.
 
-    A stripped engine gets its weights from the ONNX file beside it, `NAME.onnx`.
+    A stripped engine gets its weights from the network beside it, `NAME.engine.onnx`.
 
     Args:
         product: which runtime.
@@ -70,7 +70,7 @@ class EngineSession(Closing):
         self._product = product
         self._runner: EngineRunner | None = None
         data = _read(product, path)
-        onnx = path.with_name(path.name.removesuffix(".engine") + ".onnx")
+        onnx = path.with_name(f"{path.name}.onnx")
         module = product.load()
         with self._told("loading"):
             self._runner = EngineRunner(
@@ -194,11 +194,10 @@ def _failure(
             f"out of GPU memory while {doing} {path.name}: {reason}", hint=_SMALLER
         )
     if isinstance(error, StrippedEngineError):
-        onnx = path.name.removesuffix(".engine") + ".onnx"
         return InputFileError(
             f"{path.name} cannot run: {error}",
-            hint=f"put the ONNX file that it was built from beside it as {onnx}, or export again "
-            "without strip_plan",
+            hint=f"put the ONNX file that it was built from beside it as {path.name}.onnx, or "
+            "export again without strip_plan",
         )
     if isinstance(error, EngineRefusedError):
         return _refusal(product, path, error.diagnostics, errors, reason)

@@ -38,6 +38,7 @@ __all__ = [
     "EngineRunner",
     "StrippedEngineError",
     "UnfitInputError",
+    "output_allocator",
 ]
 
 _PROFILE = 0
@@ -324,7 +325,7 @@ class EngineRunner:
         elif tensor.name in self._allocators:
             self._allocators[tensor.name].reset()
         elif min(shape, default=0) < 0:
-            allocator = _allocator(self._module, self._buffer(cuda, tensor.name))
+            allocator = output_allocator(self._module, self._buffer(cuda, tensor.name))
             if not self._context.set_output_allocator(tensor.name, allocator):
                 raise EngineError(f"the engine takes no allocator for {tensor.name}")
             self._allocators[tensor.name] = allocator
@@ -372,7 +373,7 @@ class EngineRunner:
         return dict(sorted(counts.items()))
 
 
-def _allocator(module: Any, buffer: Buffer) -> Any:
+def output_allocator(module: Any, buffer: Buffer) -> Any:
     """An `IOutputAllocator` that grows `buffer`, and keeps the shape and any error."""
 
     class Allocator(module.IOutputAllocator):  # type: ignore[misc]

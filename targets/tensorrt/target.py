@@ -36,7 +36,7 @@ class TensorRtTarget:
     fallback = "onnx"
 
     def files(self, stem: str) -> tuple[str, ...]:
-        return (f"{stem}{self.suffix}",)
+        return tuple(f"{stem}{self.suffix}{more}" for more in ("", ".onnx", ".onnx.data"))
 
     def capability(self) -> Capability:
         """What is installed; imports none of it, and asks CUDA's driver in another process."""
@@ -71,7 +71,7 @@ class TensorRtTarget:
     def convert(
         self, graph: Graph, options: TensorRtOptions, directory: Path, stem: str
     ) -> Artifact:
-        """Write `directory/stem.engine`.
+        """Write `directory/stem.engine`, and beside a stripped one the network with its weights.
 
         Raises:
             UsageError: a profile that cannot be.
@@ -88,11 +88,12 @@ class TensorRtTarget:
         demand_gpu(TENSORRT)
         path = directory / f"{stem}{self.suffix}"
         with tempfile.TemporaryDirectory(dir=directory) as folder:
-            network = write_network(graph, options.opset, options.opt, Path(folder), stem)
+            place = directory if options.strip_plan else Path(folder)
+            network = write_network(graph, options.opset, options.opt, place, path.name)
             make_engine(TENSORRT, network, options.settings, path)
         return Artifact(
             path=path,
-            files=(path,),
+            files=(path, *(network.onnx.files if options.strip_plan else ())),
             format=self.name,
             inputs=network.onnx.inputs,
             outputs=network.onnx.outputs,

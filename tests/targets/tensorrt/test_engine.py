@@ -183,11 +183,11 @@ def test_what_real_rtx_says_of_no_engine_is_understood(tmp_path, fake_cuda, fake
 
 
 def test_a_stripped_engine_takes_its_weights_from_the_file_beside_it(opened, tmp_path):
-    stripped = {"stripped": True, "fit": "net.onnx"}
+    stripped = {"stripped": True, "fit": "net.engine.onnx"}
     with pytest.raises(InputFileError, match="without its weights") as caught:
         opened(**stripped)
-    assert "beside it as net.onnx" in caught.value.hint
-    (tmp_path / "net.onnx").write_bytes(b"")
+    assert "beside it as net.engine.onnx" in caught.value.hint
+    (tmp_path / "net.engine.onnx").write_bytes(b"")
     with opened(**stripped) as session:
         session.run({"x": np.ones((2, 3), np.float32)})
 

@@ -112,6 +112,20 @@ def test_outputs_whose_size_depends_on_values(opened, fake_cuda):
     assert outputs["where"].shape == (2, 0)
 
 
+def test_the_real_base_class_takes_the_allocator(fake_cuda, fake_library):
+    import tensorrt_rtx
+
+    cuda = driver.Cuda(str(fake_library))
+    buffer = driver.Buffer(cuda)
+    allocator = running.output_allocator(tensorrt_rtx, buffer)
+    assert isinstance(allocator, tensorrt_rtx.IOutputAllocator)
+    address = allocator.reallocate_output_async("y", 0, 64, 256, cuda.stream)
+    allocator.notify_shape("y", tensorrt_rtx.Dims((2, 8)))
+    assert (address, buffer.size, allocator.shape) == (buffer.address, 64, (2, 8))
+    buffer.free()
+    cuda.close()
+
+
 def test_too_little_memory_for_such_an_output_is_told_as_that(opened, fake_cuda):
     found = {"name": "where", "dtype": "INT64", "shape": [2, -1], "of": "x", "op": "nonzero"}
     runner = opened([X], [found])
