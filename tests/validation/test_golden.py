@@ -191,13 +191,32 @@ def test_of_too_many_cases_one_of_each_kind_is_kept_and_said_so(trial, tmp_path)
         case.name for case in trial.cases if case.name not in {kept.name for kept in golden.cases}
     )
     assert "too large for the package" in golden.reference.notes[-1]
-    # The floor of a kind is that of all its cases, so none is judged more strictly for it.
-    here = parity.judge(trial.graph, trial.reference, Session(trial.graph, times(1 + 2e-7)))
-    there = judged(tmp_path, Session(trial.graph, times(1 + 2e-7)))
-    ratios = {case.name: case for case in here.cases}
-    scores = next(output for output in there.outputs if output.name == "scores")
-    assert scores.peak_ratio <= next(o for o in here.outputs if o.name == "scores").peak_ratio
-    assert all(case.verdict == ratios[case.name].verdict for case in there.cases)
+
+
+def test_what_is_left_out_still_counts_for_the_floor_of_its_kind(trial, tmp_path):
+    """Each output that is not pooled is as many floors away as it is among all cases."""
+    write_golden(tmp_path, trial.graph, trial.reference, size_limit=0)
+    golden = read_golden(tmp_path)
+    session = Session(trial.graph, times(1 + 1e-6))
+    everything = judge_runs(
+        trial.graph.outputs,
+        trial.reference,
+        trial.reference.cases,
+        lambda case, _: (session.run({n: v.numpy() for n, v in case.inputs.items()}), None),
+    )
+    here = {(found.case.key, found.output): found.ratios for found in everything}
+    kept = judge_runs(
+        golden.outputs,
+        golden.reference,
+        golden.cases,
+        lambda case, _: (session.run(case.inputs), None),
+    )
+    compared = [found for found in kept if found.output == "scores" and found.ratios]
+    assert len(compared) == len(golden.cases)
+    for found in compared:
+        assert found.ratios == here[found.case.key, found.output], found.case
+    # Where the model overflows nothing is measured, and nothing counts.
+    assert "size" not in golden.reference.besides["large"]
 
 
 def test_the_users_data_stays_before_all_else(capture_of, tmp_path):
@@ -207,10 +226,12 @@ def test_the_users_data_stays_before_all_else(capture_of, tmp_path):
     data = [{name: torch.randn(1, 4)} for _ in range(3)]
     chosen = cases.generate(captured.graph, captured.inputs, synthetic_example=True, data=data)
     found = reference.compute(captured.graph, module, chosen)
-    # Room for three cases of 4 float32 and 2 float64 each.
-    write_golden(tmp_path, captured.graph, found, size_limit=3 * (16 + 16))
-    kept = [case.name for case in read_golden(tmp_path).cases]
-    assert kept == ["data-0", "data-1", "data-2", "normal-0", "zeros", "large-0", "tiny-0"]
+    # A case takes 4 float32 and 2 float64. One of each kind, and then what there is room for.
+    rest = ["zeros", "large-0", "tiny-0"]
+    for room, normal in ((3, ["normal-0"]), (8, ["normal-0", "normal-1"])):
+        write_golden(tmp_path, captured.graph, found, size_limit=room * (16 + 16))
+        kept = [case.name for case in read_golden(tmp_path).cases]
+        assert kept == ["data-0", "data-1", "data-2", *normal, *rest]
 
 
 def cut(path):

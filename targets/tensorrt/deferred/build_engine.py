@@ -231,11 +231,11 @@ def load_tensorrt(name: str) -> Any:
 
 
 def demand_writable(output: Path, recipe: dict[str, Any]) -> None:
-    """Find out before a long build whether the engine can be written."""
+    """Find out before a long build whether a file that comes of it can be written."""
     if output.resolve() in {HERE / name for name in (*recipe["files"], *OTHERS)}:
-        raise Stop(2, f"{output} is a file of this package", "choose another --output")
+        raise Stop(2, f"{output} is a file of this package", "choose another place for it")
     if output.is_dir():
-        raise Stop(UNWRITABLE, f"{output} is a folder", "choose another --output")
+        raise Stop(UNWRITABLE, f"{output} is a folder", "choose another place for it")
     trial = partial(output)
     try:
         trial.write_bytes(b"")
@@ -247,7 +247,7 @@ def demand_writable(output: Path, recipe: dict[str, Any]) -> None:
 def cannot_write(path: Path, error: OSError) -> Stop:
     """The operating system's refusal, with a remedy."""
     cause = f"{path} cannot be written: {error.strerror or error}"
-    return Stop(UNWRITABLE, cause, "free some space, or choose another place with --output")
+    return Stop(UNWRITABLE, cause, "free some space, or choose another place for it")
 
 
 def partial(path: Path) -> Path:
@@ -429,7 +429,9 @@ def prove(
             return None, judging.Problem("fail", failure_of(error, log))
 
     try:
-        with running.EngineRunner(trt, engine, log, onnx=HERE / recipe["onnx"]) as runner:
+        onnx = HERE / recipe["onnx"]
+        # Built here: native code that it carries for other versions is TensorRT's own.
+        with running.EngineRunner(trt, engine, log, onnx=onnx, host_code=True) as runner:
             facts = runner.facts()
             label = evidence.Evidence(
                 "executed", trt.__name__, str(trt.__version__), "cuda", dict(facts)
@@ -496,7 +498,9 @@ def work(options: argparse.Namespace) -> int:
     """Check, build, prove, write, tell."""
     output = Path(options.output)
     recipe = read_recipe()
-    demand_writable(output, recipe)
+    timings = Path(options.timing_cache or f"{output}.timings")
+    for path in (output, timings):
+        demand_writable(path, recipe)
     golden = read_vectors()
     rtx = options.module == "tensorrt_rtx"
     gpu = None if rtx and options.no_run and options.sm else find_gpu(rtx)
@@ -505,7 +509,6 @@ def work(options: argparse.Namespace) -> int:
     where = f" on {gpu.name}" if gpu else f" for {options.sm} (no GPU is used)"
     say(f"building {NAME} with {trt.__name__} {trt.__version__}{where}")
     begun = time.monotonic()
-    timings = Path(options.timing_cache or f"{output}.timings")
     engine = build(trt, log, recipe, options, timings)
     seconds = time.monotonic() - begun
     growing = partial(output)

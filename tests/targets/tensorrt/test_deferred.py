@@ -439,17 +439,18 @@ def test_what_the_machine_lacks_is_told(device, package, options, given, cause):
 
 
 @pytest.mark.parametrize(
-    ("output", "code", "cause"),
+    ("options", "code", "cause"),
     [
-        ("nowhere/net.engine", 7, "No such file or directory"),
-        ("net.trt-deferred/README.txt/net.engine", 7, "Not a directory"),
-        ("net.trt-deferred", 7, "is a folder"),
-        ("net.trt-deferred/net.onnx", 2, "is a file of this package"),
+        ("--output nowhere/net.engine", 7, "No such file or directory"),
+        ("--output net.trt-deferred/README.txt/net.engine", 7, "Not a directory"),
+        ("--output net.trt-deferred", 7, "is a folder"),
+        ("--output net.trt-deferred/net.onnx", 2, "is a file of this package"),
+        ("--timing-cache nowhere/timings", 7, "No such file or directory"),
     ],
 )
-def test_where_nothing_can_be_written_nothing_is_built(device, package, output, code, cause):
+def test_where_nothing_can_be_written_nothing_is_built(device, package, options, code, cause):
     before = content_of(package)
-    done = device("--output", output)
+    done = device(*options.split())
     assert done.returncode == code
     assert cause in done.stderr
     assert done.stdout == ""
