@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["build_failure", "onnx_node", "own_errors", "plain_reason", "says_out_of_memory"]
 
-_OUT_OF_MEMORY = ("out of memory", "OutOfMemory", "insufficient memory", "Requested amount of GPU")
+_OUT_OF_MEMORY = (
+    *("out of memory", "OutOfMemory", "insufficient memory", "Requested amount of GPU"),
+    "GPU memory allocation",
+)
 _NOISE = tuple(
     re.compile(pattern)
     for pattern in (

@@ -106,6 +106,7 @@ TRUNCATED = (
     "plan.header.size == blobSize failed. In parsePlan at /_src/runtime/dispatch/runtime.cpp:780)"
 )
 MEMORY = "[defaultAllocator.cpp::allocate::31] Error Code 1: Cuda Runtime (out of memory)"
+LAYER_MEMORY = "GPU memory allocation failed during initialization of layer: node_conv2d"
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,7 @@ MEMORY = "[defaultAllocator.cpp::allocate::31] Error Code 1: Cuda Runtime (out o
         (DEVICE, MissingRequirementError, "another GPU: .*got compute 7.5", "whose GPU is to run"),
         (TRUNCATED, InputFileError, "no TensorRT engine, or a damaged one", "export again"),
         (MEMORY, ConversionError, "out of GPU memory while loading", "lower largest size"),
+        (LAYER_MEMORY, ConversionError, "out of GPU memory .*node_conv2d", "lower largest size"),
         ("odd", MissingRequirementError, "does not load net.engine: odd", "whose GPU is to run"),
     ],
 )
