@@ -24,6 +24,8 @@ class DeferredTarget:
     """Writes the folder `NAME.trt-deferred`; the engine comes to be on the device."""
 
     name = TENSORRT.name
+    # What the registry gives this target for, and not the one of the same name that builds here.
+    key = f"{TENSORRT.name}:deferred"
     suffix = ".trt-deferred"
     extra = "onnx"
     options_type: type = TensorRtOptions

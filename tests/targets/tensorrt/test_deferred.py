@@ -19,6 +19,7 @@ import isomorph
 import pytest
 import torch
 from isomorph.errors import InputFileError, UsageError
+from isomorph.targets import registry
 from isomorph.targets.tensorrt.deferred import opening
 from isomorph.targets.tensorrt.deferred.target import DeferredTarget
 from isomorph.validation.vectors import read_golden
@@ -202,6 +203,11 @@ def test_a_timing_cache_belongs_to_the_device(tmp_path):
             output=tmp_path / "net.trt-deferred",
             defer=True,
         )
+
+
+def test_the_registry_finds_it_by_its_key_and_its_suffix():
+    assert isinstance(registry.get(DeferredTarget.key), DeferredTarget)
+    assert isinstance(registry.of_suffix("net.trt-deferred"), DeferredTarget)
 
 
 # Opened here
