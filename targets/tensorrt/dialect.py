@@ -71,6 +71,7 @@ def _refused() -> frozenset[Any]:
             *(aten._upsample_bilinear2d_aa.default, aten._upsample_bicubic2d_aa.default),
             *(aten.scatter_add.default, aten.scatter_reduce.two, aten.scatter.reduce),
             *(aten.index_add.default, aten.index_reduce.default),
+            *(aten.log_softmax.int, aten._log_softmax.default),
             *(aten.embedding_bag.default, aten.embedding_bag.padding_idx),
             *(aten._embedding_bag.default, aten._embedding_bag_forward_only.default),
         )

@@ -1,4 +1,7 @@
-"""Sums into places as products with ones and zeros: TensorRT's scatter layers only replace."""
+"""Operators in the form that TensorRT computes rightly.
+
+Sums into places are products with ones and zeros, since its scatter layers only replace.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +58,20 @@ def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float)
     return x + alpha * added.movedim(-1, dim)
 
 
+def _log_softmax(x: Tensor, dim: int, dtype: torch.dtype | bool | None = None) -> Tensor:
+    """The parser writes log(softmax(x)), which is -inf where softmax comes to 0."""
+    if not x.dim():
+        raise NotRewritten
+    if isinstance(dtype, torch.dtype):
+        x = x.to(dtype)
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
+
+
 TENSORRT_RULES: dict[Any, Rule] = {
     aten.scatter_add.default: traced(_scatter_add),
     aten.scatter_reduce.two: traced(_scatter_reduce),
     aten.index_add.default: traced(_index_add),
+    aten.log_softmax.int: traced(_log_softmax),
+    aten._log_softmax.default: traced(_log_softmax),
 }

@@ -39,7 +39,7 @@ def _shuffle(call: Call) -> torch.Tensor:
         sizes = None if given is None else [int(size) for size in given]
     if call.flag("zero_is_placeholder") and sizes is not None:
         sizes = [
-            _copied(call, value, turned, axis) if size == 0 else size
+            _copied(call, turned, axis) if size == 0 else size
             for axis, size in enumerate(sizes)
         ]
     shaped = turned if sizes is None else turned.reshape(_inferred(call, turned, sizes))
@@ -53,13 +53,11 @@ def _permuted(call: Call, value: torch.Tensor, order: list[int]) -> torch.Tensor
     return value if order == sorted(order) else value.permute(order)
 
 
-def _copied(call: Call, value: torch.Tensor, turned: torch.Tensor, axis: int) -> int:
-    """The size that 0 copies "from input": not said whether before or after the transpose."""
-    if axis >= value.dim():
-        raise call.contradiction(f"it copies size {axis} of {value.dim()}")
-    if value.shape[axis] != turned.shape[axis]:
-        call.refuse("a size is copied from an input that is transposed first")
-    return value.shape[axis]
+def _copied(call: Call, turned: torch.Tensor, axis: int) -> int:
+    """The size that 0 copies: that of the transposed input, as the shapes show that TensorRT infers."""
+    if axis >= turned.dim():
+        raise call.contradiction(f"it copies size {axis} of {turned.dim()}")
+    return turned.shape[axis]
 
 
 def _inferred(call: Call, value: torch.Tensor, sizes: list[int]) -> list[int]:
@@ -74,10 +72,21 @@ def _inferred(call: Call, value: torch.Tensor, sizes: list[int]) -> list[int]:
 
 def _squeeze(call: Call) -> torch.Tensor:
     value = call.tensor()
+    if call.optional(1) is None:
+        return _without_ones(call, value)
     axes = _distinct(call, call.integers_of(1), value.dim())
     if any(value.shape[axis] != 1 for axis in axes):
         raise call.contradiction(f"it squeezes axes {axes} of {list(value.shape)}")
     return value.reshape([size for i, size in enumerate(value.shape) if i not in axes])
+
+
+def _without_ones(call: Call, value: torch.Tensor) -> torch.Tensor:
+    """Without axes: those whose size the network declares to be 1 go, and no other may be 1."""
+    kept = [size for size in value.shape if size != 1]
+    declared = call.result_shape()
+    if declared is not None and len(declared) != len(kept):
+        call.refuse("a free size without an axis list comes to 1")
+    return value.reshape(kept)
 
 
 def _unsqueeze(call: Call) -> torch.Tensor:
@@ -156,9 +165,12 @@ def _operand(call: Call, index: int, name: str, dtype: torch.dtype) -> torch.Ten
             call.refuse(f"{name} of {number} for a range of {dtype}")
         return torch.tensor(number, dtype=dtype)
     call.ignore(name)
-    if found.dtype != dtype:
+    if found.dtype == dtype:
+        return found
+    # The parser gives int64 numbers to ranges of int32.
+    if found.dtype != torch.int64 or dtype != torch.int32 or bool((found != found.to(dtype)).any()):
         call.refuse(f"{name} of {found.dtype} for a range of {dtype}")
-    return found
+    return found.to(dtype)
 
 
 def _assertion(call: Call) -> tuple[torch.Tensor, ...]:
