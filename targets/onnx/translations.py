@@ -41,6 +41,7 @@ def custom_translations() -> dict[Any, Callable[..., Any]]:
         aten.upsample_bicubic2d.vec: interpolated("bicubic", torchlib.aten_upsample_bicubic2d_vec),
         aten.reshape.default: _reshape,
         aten.log_sigmoid.default: _log_sigmoid,
+        aten.selu.default: _selu,
         aten.div.Tensor_mode: divide_rounded,
         aten.div.Scalar_mode: divide_rounded,
         aten.floor_divide.default: floor_divide,
@@ -201,6 +202,14 @@ def _given(node: Node, names: list[str]) -> list[Any]:
     from ...exporter.nodes import argument
 
     return [argument(node, name) for name in names]
+
+
+def _selu(self: Any) -> Any:
+    """With its attributes: where they are left out TensorRT's parser has rounder ones."""
+    from onnxscript import opset18 as op
+
+    # The defaults of ONNX, https://onnx.ai/onnx/operators/onnx__Selu.html, which are torch's too.
+    return op.Selu(self, alpha=1.6732631921768188, gamma=1.0507010221481323)
 
 
 def _reshape(self: Any, shape: Any) -> Any:
