@@ -54,12 +54,17 @@ def known_device(device: str, product: Product) -> str:
     """The device's kind.
 
     Raises:
-        UsageError: it is not one of the product's.
+        UsageError: it is not one of the product's, or not the first GPU.
     """
-    kind = device.partition(":")[0].lower()
+    kind, _, index = device.lower().partition(":")
     if kind not in ("cpu", "cuda"):
         raise UsageError(
             f"the {product.name} target does not know the device {device}", hint="choose cuda"
+        )
+    if index not in ("", "0"):
+        raise UsageError(
+            f"{product.title} engines are run on the first GPU, not on {device}",
+            hint=f"make it the first: CUDA_VISIBLE_DEVICES={index}",
         )
     return kind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import InputFileError
+from ...errors import InputFileError, UsageError
 from ..base import Artifact, Capability, Session, Signature, Target, Unsupported
 from ..packages import importable, require
 from .gpu import find_gpu
@@ -105,8 +105,10 @@ class TensorRtTarget:
         self, artifact: Path, device: str = "cuda", signature: Signature | None = None
     ) -> Session:
         """Run the engine on the GPU."""
-        from .opening import demand_gpu
+        from .opening import demand_gpu, known_device
 
+        if known_device(device, TENSORRT) != "cuda":
+            raise UsageError("TensorRT engines run on a GPU only", hint="choose cuda")
         require(f"running {TENSORRT.title} engines", (TENSORRT.module,), TENSORRT.remedy)
         if not artifact.is_file():
             raise InputFileError(f"{artifact} does not exist", hint="name a .engine file")

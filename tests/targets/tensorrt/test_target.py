@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import isomorph
 import pytest
+from isomorph.errors import UsageError
 from isomorph.targets.tensorrt import making, opening, target
 from isomorph.targets.tensorrt.options import TensorRtOptions
 from isomorph.targets.tensorrt.target import TensorRtTarget
+
+
+@pytest.mark.parametrize(
+    ("device", "told"),
+    [("cpu", "run on a GPU only"), ("cuda:1", "first GPU, not on cuda:1"), ("tpu", "device tpu")],
+)
+def test_devices_that_it_does_not_run_on_are_usage_errors(tmp_path, device, told):
+    with pytest.raises(UsageError, match=told):
+        TensorRtTarget().open(tmp_path / "net.engine", device)
 
 
 @pytest.mark.parametrize("stripped", [False, True])
