@@ -56,10 +56,11 @@ class DeferredTarget:
         )
 
     def check(self, graph: Graph) -> list[Unsupported]:
-        """Operators that ONNX cannot take; what TensorRT refuses only the device tells."""
-        from ...onnx.target import OnnxTarget
+        """Operators that ONNX cannot take; what TensorRT's builder refuses the device tells."""
+        from ..dialect import find_unsupported
 
-        return OnnxTarget().check(graph)
+        require("writing packages for TensorRT", _BUILDERS, _REMEDY)
+        return find_unsupported(graph)
 
     def convert(
         self, graph: Graph, options: TensorRtOptions, directory: Path, stem: str
