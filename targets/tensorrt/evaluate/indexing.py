@@ -9,9 +9,21 @@ from .call import Call, Operator
 __all__ = ["OPERATORS"]
 
 
+# The most elements that the builder computes with as a shape (IFillLayer and others: the
+# "volume limit imposed on shape tensors").
+_LARGEST_SHAPE = 64
+
+
 def _gather(call: Call) -> torch.Tensor:
-    """Elements at indices, which are from 0 to the size less 1 (operator page of Gather)."""
+    """Elements at indices, which are from 0 to the size less 1 (operator page of Gather).
+
+    Of shapes the parser also gathers from the end, by negative indices, and the builder, which
+    computes shapes itself, infers sizes accordingly. Of data that is not documented.
+    """
     value, indices = call.tensor(), call.tensor(1).long()
+    shapes = value.dim() == 1 and value.dtype in (torch.int32, torch.int64)
+    if shapes and 0 < value.numel() <= _LARGEST_SHAPE:
+        indices = torch.where(indices < 0, indices + len(value), indices)
     modes = {"DEFAULT": _gather_default, "ELEMENT": _gather_element, "ND": _gather_nd}
     return call.choice("mode", modes)(call, value, indices)
 

@@ -39,8 +39,7 @@ def _shuffle(call: Call) -> torch.Tensor:
         sizes = None if given is None else [int(size) for size in given]
     if call.flag("zero_is_placeholder") and sizes is not None:
         sizes = [
-            _copied(call, turned, axis) if size == 0 else size
-            for axis, size in enumerate(sizes)
+            _copied(call, turned, axis) if size == 0 else size for axis, size in enumerate(sizes)
         ]
     shaped = turned if sizes is None else turned.reshape(_inferred(call, turned, sizes))
     return _permuted(call, shaped, call.integers("second_transpose")[: shaped.dim()])
@@ -54,7 +53,7 @@ def _permuted(call: Call, value: torch.Tensor, order: list[int]) -> torch.Tensor
 
 
 def _copied(call: Call, turned: torch.Tensor, axis: int) -> int:
-    """The size that 0 copies: that of the transposed input, as the shapes show that TensorRT infers."""
+    """What 0 copies: a size of the transposed input, as the shapes that TensorRT infers show."""
     if axis >= turned.dim():
         raise call.contradiction(f"it copies size {axis} of {turned.dim()}")
     return turned.shape[axis]

@@ -49,7 +49,7 @@ def _slice(call: Call) -> torch.Tensor:
             else:
                 places = mode(call, places, extent)
         value = _taken(value, axis, places, start, size, stride)
-    return value if fill is None else _filled(call, value, outside, fill)
+    return value if mode is not None else _filled(call, value, outside, fill)
 
 
 def _taken(
@@ -63,8 +63,11 @@ def _taken(
 
 
 def _filled(
-    call: Call, value: torch.Tensor, outside: torch.Tensor, fill: torch.Tensor
+    call: Call, value: torch.Tensor, outside: torch.Tensor, fill: torch.Tensor | None
 ) -> torch.Tensor:
+    """Zero where no value is given: so the builder computes shapes, and the parser relies on it."""
+    if fill is None:
+        return value.masked_fill(outside, 0)
     if fill.numel() != 1 or fill.dtype != value.dtype:
         call.refuse(f"a fill value of {fill.dtype}{list(fill.shape)}")
     return torch.where(outside, fill.reshape(()), value)
