@@ -145,9 +145,16 @@ def refuse(layer: Layer, edge: str) -> NoReturn:
     )
 
 
+# What torch computes with or converts; others that it names have no operators.
+_COMPUTED = {
+    *("float32", "float16", "bfloat16", "float8_e4m3fn"),
+    *("int8", "uint8", "int32", "int64", "bool"),
+}
+
+
 def torch_dtype(name: str, call: Call) -> torch.dtype:
     """torch's dtype of that name; one that torch does not compute with is refused."""
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
+    if name not in _COMPUTED:
         call.refuse(f"it is of {name}")
+    found: torch.dtype = getattr(torch, name)
     return found

@@ -9,21 +9,13 @@ from .call import Call, Operator
 __all__ = ["OPERATORS"]
 
 
-# The most elements that the builder computes with as a shape (IFillLayer and others: the
-# "volume limit imposed on shape tensors").
-_LARGEST_SHAPE = 64
-
-
 def _gather(call: Call) -> torch.Tensor:
-    """Elements at indices, which are from 0 to the size less 1 (operator page of Gather).
+    """GatherMode: as ONNX gathers, in whose operators a negative index counts from the end.
 
-    Of shapes the parser also gathers from the end, by negative indices, and the builder, which
-    computes shapes itself, infers sizes accordingly. Of data that is not documented.
+    The operator page of Gather has indices from 0 on only. But the parser, which once rewrote
+    negative ones, passes them on, and the builder infers sizes by counting from the end.
     """
     value, indices = call.tensor(), call.tensor(1).long()
-    shapes = value.dim() == 1 and value.dtype in (torch.int32, torch.int64)
-    if shapes and 0 < value.numel() <= _LARGEST_SHAPE:
-        indices = torch.where(indices < 0, indices + len(value), indices)
     modes = {"DEFAULT": _gather_default, "ELEMENT": _gather_element, "ND": _gather_nd}
     return call.choice("mode", modes)(call, value, indices)
 
@@ -31,7 +23,7 @@ def _gather(call: Call) -> torch.Tensor:
 def _gather_default(call: Call, value: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """Indices stand in for the axis; axes handled elementwise are walked together."""
     axis, shared = _axis(call, value.dim()), call.integer("num_elementwise_dims")
-    _require_inside(call, indices, value.shape[axis])
+    indices = _from_start(call, indices, value.shape[axis])
     if shared == 0:
         flat = value.index_select(axis, indices.reshape(-1))
         return flat.reshape([*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :]])
@@ -55,8 +47,7 @@ def _gather_default(call: Call, value: torch.Tensor, indices: torch.Tensor) -> t
 def _gather_element(call: Call, value: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     axis = _axis(call, value.dim())
     _require_no_shared(call)
-    _require_inside(call, indices, value.shape[axis])
-    return value.gather(axis, indices)
+    return value.gather(axis, _from_start(call, indices, value.shape[axis]))
 
 
 def _gather_nd(call: Call, value: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
@@ -67,6 +58,10 @@ def _gather_nd(call: Call, value: torch.Tensor, indices: torch.Tensor) -> torch.
         call.refuse(f"{shared} elementwise axes of {value.dim()} and {indices.dim()}")
     if value.shape[:shared] != indices.shape[:shared]:
         call.refuse("elementwise axes of several sizes")
+    sizes = value.shape[shared : shared + indices.shape[-1]]
+    if len(sizes) != indices.shape[-1]:
+        raise call.contradiction(f"tuples of {indices.shape[-1]} in a rank of {value.dim()}")
+    indices = torch.where(indices < 0, indices + torch.tensor(sizes, dtype=torch.int64), indices)
     return value[_places(call, value, indices, shared)]
 
 
@@ -146,6 +141,12 @@ def _require_no_shared(call: Call) -> None:
 def _require_inside(call: Call, indices: torch.Tensor, size: int) -> None:
     if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < size:
         call.refuse(f"indices from {int(indices.min())} to {int(indices.max())} of {size} elements")
+
+
+def _from_start(call: Call, indices: torch.Tensor, size: int) -> torch.Tensor:
+    found = torch.where(indices < 0, indices + size, indices)
+    _require_inside(call, found, size)
+    return found
 
 
 def _one_hot(call: Call) -> torch.Tensor:
