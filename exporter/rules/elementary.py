@@ -15,6 +15,7 @@ from .formulas import (
     choose,
     divided,
     formula,
+    has_sign,
     is_nan,
     log,
     mirrored,
@@ -154,6 +155,18 @@ def _entr(x: Tensor) -> Tensor:
     return choose(positive, found, choose(x == 0, 0.0, choose(x < 0, -INF, x)))
 
 
+def _atan2(y: Tensor, x: Tensor) -> Tensor:
+    """By the arctangent of the smaller over the larger, which is never above 1."""
+    tall, wide = y.abs(), x.abs()
+    larger, smaller = torch.maximum(tall, wide), torch.minimum(tall, wide)
+    ratio = smaller / torch.where(larger == 0, 1.0, larger)
+    ratio = torch.where((smaller == larger) & (larger > 0), 1.0, ratio)  # infinities too
+    angle = torch.atan(ratio)
+    angle = torch.where(tall > wide, math.pi / 2 - angle, angle)
+    angle = torch.where(has_sign(x), math.pi - angle, angle)
+    return torch.where(has_sign(y), -angle, angle)
+
+
 ELEMENTARY_RULES: dict[Any, Any] = {
     aten.expm1.default: formula(expm1),
     aten.special_expm1.default: formula(expm1),
@@ -166,6 +179,7 @@ ELEMENTARY_RULES: dict[Any, Any] = {
     aten.sinc.default: formula(_sinc),
     aten.special_sinc.default: formula(_sinc),
     aten.hypot.default: formula(_hypot),
+    aten.atan2.default: formula(_atan2),
     aten.logaddexp.default: formula(_logaddexp),
     aten.logaddexp2.default: formula(_logaddexp2),
     aten.xlogy.Tensor: formula(_xlogy),

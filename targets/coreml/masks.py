@@ -1,7 +1,7 @@
 """Masks that are meant to be infinite, and other operators that coremltools takes shortcuts with.
 
 Its causal attention adds -30000 to what must not be seen, `triu` multiplies with zeros (infinity
-times zero is NaN), instance norms leave running statistics out, and `atan2` divides by zero.
+times zero is NaN), and instance norms leave running statistics out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ...exporter.rules.common import Rule
-from ...exporter.rules.formulas import formula, has_sign
 from ...exporter.rules.traced import NotRewritten, traced
 
 __all__ = ["MASK_RULES"]
@@ -83,22 +82,9 @@ def _instance_norm(
     return x if bias is None else x + bias.reshape(shape)
 
 
-def _atan2(y: Tensor, x: Tensor) -> Tensor:
-    """By the arctangent of the smaller over the larger, which is never above 1."""
-    tall, wide = y.abs(), x.abs()
-    larger, smaller = torch.maximum(tall, wide), torch.minimum(tall, wide)
-    ratio = smaller / torch.where(larger == 0, 1.0, larger)
-    ratio = torch.where((smaller == larger) & (larger > 0), 1.0, ratio)  # infinities too
-    angle = torch.atan(ratio)
-    angle = torch.where(tall > wide, math.pi / 2 - angle, angle)
-    angle = torch.where(has_sign(x), math.pi - angle, angle)
-    return torch.where(has_sign(y), -angle, angle)
-
-
 MASK_RULES: dict[Any, Rule] = {
     aten.scaled_dot_product_attention.default: traced(_attention),
     aten.triu.default: traced(_triu),
     aten.tril.default: traced(_tril),
     aten.instance_norm.default: traced(_instance_norm),
-    aten.atan2.default: formula(_atan2),
 }

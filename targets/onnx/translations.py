@@ -84,6 +84,7 @@ def _faults() -> dict[Any, Callable[[Node], str]]:
         aten.where.ScalarOther: _where_bool,
         aten.where.Scalar: _where_bool,
         aten.signbit.default: _signbit,
+        aten.atan2.default: lambda node: "zero over a negative number comes to -pi",
         aten.amin.default: _without_axes,
         aten.amax.default: _without_axes,
         aten.neg.default: _neg_unsigned,

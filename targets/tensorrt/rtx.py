@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["TensorRtRtxTarget"]
 
 _BUILDERS = ("onnx", "onnx_ir", "onnxscript", RTX.module)
+# GPUs that TensorRT for RTX 1.7 runs on: its ComputeCapability. There is no 9.0 (H100, H200).
+_RUNS_ON = ((7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1))
 _GPU_REMEDY = "run on a machine with an NVIDIA RTX GPU and its driver"
 
 
@@ -39,6 +41,8 @@ class TensorRtRtxTarget:
         """What is installed; imports none of it."""
         present = all(map(importable, _BUILDERS))
         gpu = find_gpu() if present else None
+        if gpu is not None and gpu.capability not in _RUNS_ON:
+            gpu = None
         return Capability(
             installed=present,
             version=RTX.version() if present else None,

@@ -24,9 +24,9 @@ class Boxes(torch.nn.Module):
         return torchvision.ops.nms(boxes, scores, 0.5)
 
 
-class Determinant(torch.nn.Module):
+class Narrow(torch.nn.Module):
     def forward(self, x):
-        return torch.linalg.det(x)
+        return x.short().float()
 
 
 class Double(torch.nn.Module):
@@ -65,9 +65,9 @@ def test_what_the_parser_takes_and_the_builder_refuses_is_named(exported, tmp_pa
 
 
 def test_what_the_parser_refuses_is_named(exported):
-    with pytest.raises(ConversionError, match="parser refuses Det") as caught:
-        exported(Determinant(), inputs=["x=4x4"])
-    assert f"test_build.py:{line_of('torch.linalg.det(x)')}" in caught.value.message
+    with pytest.raises(ConversionError, match="parser refuses Cast") as caught:
+        exported(Narrow(), inputs=["x=4x4"])
+    assert f"test_build.py:{line_of('x.short().float()')}" in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tensorrt_rtx as trt
 import torch
 from isomorph.errors import UnverifiableError
 from isomorph.targets.tensorrt.evaluate import weights as weights_module
