@@ -494,6 +494,31 @@ def not_run(trt: Any, golden: Any) -> Any:
 # The whole way
 
 
+def surroundings(
+    trt: Any, recipe: dict[str, Any], options: argparse.Namespace, seconds: float
+) -> dict[str, Any]:
+    """What the engine was built from, by what and where, for the receipt."""
+    return {
+        "package_sha256": package_sha256(recipe),
+        "isomorph": ISOMORPH,
+        "built_by": {
+            "module": trt.__name__,
+            "version": str(trt.__version__),
+            "seconds": round(seconds, 3),
+            "settings": recipe["build"],
+            "workspace_mib": options.workspace,
+            "compute_capabilities": options.sm,
+        },
+        "host": {
+            "python": platform.python_version(),
+            "numpy": importlib.import_module("numpy").__version__,
+            "machine": platform.machine(),
+            "system": platform.platform(),
+        },
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
 def work(options: argparse.Namespace) -> int:
     """Check, build, prove, write, tell."""
     output = Path(options.output)
@@ -528,6 +553,7 @@ def work(options: argparse.Namespace) -> int:
         final = output
         if report.verdict == "fail":
             final = output.with_name(f"{output.name}.rejected")
+        receipt_file = final.with_name(f"{final.name}.receipt.json")
         receipt = {
             "schema": 1,
             "verdict": report.verdict,
@@ -538,44 +564,25 @@ def work(options: argparse.Namespace) -> int:
                 "sha256": hashlib.sha256(written).hexdigest(),
                 "bytes": len(written),
             },
-            "package_sha256": package_sha256(recipe),
-            "isomorph": ISOMORPH,
-            "built_by": {
-                "module": trt.__name__,
-                "version": str(trt.__version__),
-                "seconds": round(seconds, 3),
-                "settings": recipe["build"],
-                "workspace_mib": options.workspace,
-                "compute_capabilities": options.sm,
-            },
+            **surroundings(trt, recipe, options, seconds),
             "gpu": gpu._asdict() if gpu else None,
-            "host": {
-                "python": platform.python_version(),
-                "numpy": importlib.import_module("numpy").__version__,
-                "machine": platform.machine(),
-                "system": platform.platform(),
-            },
             "time": timed,
             "report": report.to_json(),
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         }
-        text = json.dumps(receipt, indent=2)
-        place(growing, final)
+        # Both are on disk before either takes its name.
+        try:
+            partial(receipt_file).write_text(json.dumps(receipt, indent=2) + "\n", encoding="utf-8")
+            os.replace(growing, final)  # noqa: PTH105
+            os.replace(partial(receipt_file), receipt_file)  # noqa: PTH105
+        except OSError as error:
+            raise cannot_write(final, error) from None
+        finally:
+            discard(partial(receipt_file))
     finally:
         discard(growing)
-    receipt_file = final.with_name(f"{final.name}.receipt.json")
-    write_whole(receipt_file, f"{text}\n".encode())
     for line in shipped("telling").lines_of(report, receipt, final):
         say(line)
     return FAILED if report.verdict == "fail" else 0
-
-
-def place(growing: Path, final: Path) -> None:
-    """Put the engine where it belongs; one that failed never takes the place of a good one."""
-    try:
-        os.replace(growing, final)  # noqa: PTH105
-    except OSError as error:
-        raise cannot_write(final, error) from None
 
 
 if __name__ == "__main__":

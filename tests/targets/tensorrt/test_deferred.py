@@ -463,6 +463,16 @@ def test_where_nothing_can_be_written_nothing_is_built(device, package, options,
     assert content_of(package) == before
 
 
+def test_without_its_receipt_no_engine_takes_the_place_of_another(device, package):
+    old = package.parent / "net.engine"
+    old.write_bytes(b"an older one")
+    (package.parent / ".net.engine.receipt.json.partial").mkdir()
+    done = device()
+    assert (done.returncode, old.read_bytes()) == (7, b"an older one")
+    assert "Is a directory" in done.stderr
+    assert not (package.parent / ".net.engine.partial").exists()
+
+
 @pytest.mark.parametrize("options", [("--sm", "86"), ("--workspace", "0"), ("--workspace", "x")])
 def test_options_that_cannot_be_meant_are_refused(device, options):
     assert device(*options).returncode == 2
