@@ -81,6 +81,7 @@ class _Builder:
     def build(self) -> Block:
         order = self._ordered()
         loops = self._loops(order)
+        self._require_plain_assertions(order, loops)
         regions = self._regions(order, loops)
         ends = {tensor.name for tensor in self.network.outputs}
         for node in order:
@@ -246,7 +247,6 @@ class _Builder:
             if layer.kind in _SOURCES and layer.group is not None:
                 region = self.bodies[layer.group].parent or self.root
             read(self._around(node), region)
-        self._require_plain_assertions(order, loops)
         return found
 
     def _open(self, group: str, region: _Region) -> None:

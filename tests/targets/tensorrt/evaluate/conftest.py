@@ -90,7 +90,7 @@ def seen() -> Callable[..., bool]:
     """
 
     def run(
-        build: Callable[..., Any], inputs: tuple[torch.Tensor, ...], kind: str, **changes: Any
+        build: Callable[..., Any], inputs: tuple[torch.Tensor, ...], kind: str, /, **changes: Any
     ) -> bool:
         network = read(build, inputs)
         feed = {f"x{i}": value for i, value in enumerate(inputs)}
