@@ -42,7 +42,8 @@ def run_network(network: Network, inputs: Mapping[str, torch.Tensor]) -> dict[st
         _require_fit(inputs[tensor.name], tensor, f"the input {tensor.name}")
         run.values[tensor.name] = inputs[tensor.name]
     run.block(blocks_of(network))
-    return {tensor.name: run.values[tensor.name] for tensor in network.outputs}
+    # Copies: an output may be a view of weights, whose memory goes with the network.
+    return {tensor.name: run.values[tensor.name].clone() for tensor in network.outputs}
 
 
 class _Run:
