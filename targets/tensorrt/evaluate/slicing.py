@@ -81,16 +81,20 @@ def _numbers(call: Call, index: int, name: str) -> list[int]:
 
 
 def _axes(call: Call, rank: int) -> list[int]:
-    """Axes that are sliced, all where none are named."""
+    """Axes that are sliced, all where none are named.
+
+    The parser passes negative ones on, and TensorRT infers shapes from them as from the end.
+    """
     if call.optional(5) is not None:
         call.ignore("axes")
         found = call.integers_of(5)
     else:
         given = call.value("axes")
         found = list(range(rank)) if given is None else [int(axis) for axis in given]
-    if len(set(found)) != len(found) or any(not 0 <= axis < rank for axis in found):
+    counted = [axis % rank for axis in found if -rank <= axis < rank]
+    if len(set(counted)) != len(found):
         call.refuse(f"axes {found} of a rank of {rank}")
-    return found
+    return counted
 
 
 def _strict(call: Call, places: torch.Tensor, extent: int) -> torch.Tensor:
