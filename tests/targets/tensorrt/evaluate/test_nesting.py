@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,6 +101,23 @@ def test_values_are_freed_after_their_last_use() -> None:
     running.block(blocks_of(network([*layers, add("t20 t1", "end")], "end")))
     assert max(held) == 3
     assert set(running.values) == {"x", "end"}
+
+
+@pytest.mark.parametrize("limit", ["COUNT", "WHILE"])
+def test_nothing_of_loops_and_branches_is_left(limit: str) -> None:
+    """Also where the condition ends a trip that has begun."""
+    body = [*conditional("more", "r0", "next"), add("r0 x", "more")]
+    layers = loop(0, "x", body, "next", "out")
+    if limit == "WHILE":
+        until = replace(layers[0], inputs=("go",), attributes={"kind": "WHILE"})
+        below = Layer("IDENTITY", "below", "", ("no",), (tensor("go", "bool", ()),))
+        layers = [until, below, *layers[1:]]
+    running = interpreter._Run(100)
+    given = {"x": torch.ones(2), "yes": torch.tensor(True), "no": torch.tensor(False)}
+    running.values = {**given, "n": torch.tensor(3, dtype=torch.int32)}
+    running.block(blocks_of(network(layers, "out")))
+    left = set(running.values) - {*given, "n"}
+    assert left <= {"out", "go"}
 
 
 def test_a_loop_holds_only_what_depends_on_it() -> None:

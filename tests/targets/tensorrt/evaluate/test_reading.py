@@ -32,11 +32,22 @@ def constant(bits: np.ndarray[Any, Any], dtype: int, size: int | None = None) ->
 
 
 def test_bfloat16_weights_are_those_of_the_file_bit_by_bit(parsed: Any) -> None:
-    """Every bit pattern, NaNs with payloads included; also once the network is gone."""
+    """Every bit pattern, NaNs with payloads included."""
     bits = np.arange(2**16, dtype=np.uint16)
-    (found,) = run_network(parsed(constant(bits, TensorProto.BFLOAT16)), {}).values()
+    network = parsed(constant(bits, TensorProto.BFLOAT16))
+    (found,) = run_network(network, {}).values()
     assert found.dtype == torch.bfloat16
     assert np.array_equal(found.view(torch.uint16).numpy(), bits)
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.BFLOAT16, TensorProto.FLOAT16])
+def test_outputs_are_no_views_of_weights(parsed: Any, dtype: int) -> None:
+    """Their memory goes with the network."""
+    network = parsed(constant(np.arange(4, dtype=np.uint16), dtype))
+    held = next(layer for layer in network.layers if layer.kind == "CONSTANT").attributes["weights"]
+    address = getattr(held, "bits", held).ctypes.data
+    (found,) = run_network(network, {}).values()
+    assert found.data_ptr() != address
 
 
 def test_fp8_weights_are_those_that_were_given() -> None:
