@@ -81,6 +81,12 @@ def test_identity_keeps_values(evaluated: Evaluated) -> None:
         assert torch.equal(evaluated(lambda net, x: net.add_identity(x).get_output(0), x), x)
 
 
+@pytest.mark.parametrize("name", ["int4", "fp4"])
+def test_dtypes_without_operators_in_torch_are_refused(evaluated: Evaluated, name: str) -> None:
+    with pytest.raises(UnverifiableError, match=f"it is of {name}"):
+        evaluated(cast(name), torch.ones(2))
+
+
 def test_casts_are_seen(seen: Callable[..., bool]) -> None:
     for name in ("float16", "fp8", "int4", "new"):
         assert seen(cast("int32"), (torch.ones(2),), "CAST", to_type=name)

@@ -195,6 +195,19 @@ def test_contradictions() -> None:
         run([Layer("IDENTITY", "i", "", ("x",), (tensor("y", shape=(3,)),))], "y")
 
 
+def test_properties_that_nobody_knows_are_refused() -> None:
+    """Of plain layers and of the boundaries of loops and conditionals."""
+    plain = [layer("IDENTITY", "x", "y")]
+    looping = loop(0, "x", [add("r0 x", "next")], "next", "y")
+    branching = [*conditional("a", "x", "y"), add("x x", "a")]
+    for layers in (plain, looping, branching):
+        assert run(layers, "y")
+        for index, each in enumerate(layers):
+            other = replace(each, attributes={**each.attributes, "new": 1})
+            with pytest.raises(UnverifiableError, match="attribute new is not known"):
+                run([other if i == index else x for i, x in enumerate(layers)], "y")
+
+
 def test_assertions_are_computed_though_nothing_reads_them(evaluated: Evaluated) -> None:
     def build(net: Any, x: Any, ok: Any) -> Any:
         net.add_assertion(ok, "must hold")

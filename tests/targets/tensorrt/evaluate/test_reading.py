@@ -93,17 +93,24 @@ def test_bfloat16_kernels_and_biases(parsed: Any) -> None:
     assert torch.equal(run_network(network, {"x": values["x"]})["y"], expected)
 
 
-def test_weights_are_refused_where_the_bindings_are_laid_out_otherwise(
-    parsed: Any, monkeypatch: Any
-) -> None:
+def test_a_probe_shows_whether_the_bindings_are_laid_out_as_expected(monkeypatch: Any) -> None:
+    known = weights_module._layout_is_known.__wrapped__
+    assert known(trt)
     monkeypatch.setattr(weights_module, "_record", lambda weights: weights_module._Weights())
-    weights_module._layout_is_known.cache_clear()
-    try:
-        network = parsed(constant(np.arange(4, dtype=np.uint16), TensorProto.BFLOAT16))
-        with pytest.raises(UnverifiableError, match="dtype that cannot be read"):
-            run_network(network, {})
-    finally:
-        weights_module._layout_is_known.cache_clear()
+    assert not known(trt)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_weights_are_refused_where_the_bindings_are_laid_out_otherwise(
+    parsed: Any, monkeypatch: Any, known: bool
+) -> None:
+    """Where the probe shows that, and where only these weights contradict their record."""
+    monkeypatch.setattr(weights_module, "_layout_is_known", lambda module: known)
+    if known:
+        monkeypatch.setattr(weights_module, "_record", lambda weights: weights_module._Weights())
+    network = parsed(constant(np.arange(4, dtype=np.uint16), TensorProto.BFLOAT16))
+    with pytest.raises(UnverifiableError, match="dtype that cannot be read"):
+        run_network(network, {})
 
 
 def test_int4_weights_are_refused(parsed: Any) -> None:
