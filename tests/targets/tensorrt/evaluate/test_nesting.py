@@ -106,7 +106,8 @@ def test_values_are_freed_after_their_last_use() -> None:
 @pytest.mark.parametrize("limit", ["COUNT", "WHILE"])
 def test_nothing_of_loops_and_branches_is_left(limit: str) -> None:
     """Also where the condition ends a trip that has begun."""
-    body = [*conditional("more", "r0", "next"), add("r0 x", "more")]
+    second = layer("RECURRENCE", "x more", "r", "loop 0 same name")
+    body = [second, *conditional("more", "r0", "next"), add("r0 r", "more")]
     layers = loop(0, "x", body, "next", "out")
     if limit == "WHILE":
         until = replace(layers[0], inputs=("go",), attributes={"kind": "WHILE"})
