@@ -27,12 +27,14 @@ def fallback_of(plan: Plan, formats: Sequence[str]) -> Plan | None:
     if not isinstance(plan.problem, MissingRequirementError) or name is None or name in formats:
         return None
     target = registry.get(name)
-    opset = getattr(plan.options, "opset", None)
+    wishes = dict(getattr(plan.target, "fallback_options", {}))
+    if (opset := getattr(plan.options, "opset", None)) is not None:
+        wishes["opset"] = opset
     stem = plan.destination.name.removesuffix(plan.target.suffix)
     return replace(
         plan,
         target=target,
-        options=build_options(target.options_type, {} if opset is None else {"opset": opset}),
+        options=build_options(target.options_type, wishes),
         destination=plan.destination.with_name(stem + target.suffix),
         problem=None,
         stands_for=plan.name,

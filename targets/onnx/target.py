@@ -43,11 +43,14 @@ class OnnxOptions:
     optimize: run the optimisers of the onnx libraries (constant folding, fusions).
     external_data: weights beside the model in `NAME.onnx.data`: by size (above
         1.5 GB; a protobuf file ends at 2 GiB), always, or never.
+    dialect: for whom the file is written: onnx (ONNX Runtime and others), or tensorrt, whose
+        parser refuses some operators that ONNX has; they are written in others.
     """
 
     opset: int | None = None
     optimize: bool = True
     external_data: Literal["auto", "always", "never"] = "auto"
+    dialect: Literal["onnx", "tensorrt"] = "onnx"
 
     def __post_init__(self) -> None:
         if self.opset is not None and self.opset not in _OPSETS:
@@ -111,13 +114,12 @@ class OnnxTarget:
         directory: Path,
         stem: str,
         on_stage: Callable[[str], None] = lambda stage: None,
-        dialect: Dialect = PLAIN,
         origins: dict[str, Origin] | None = None,
     ) -> Artifact:
         """Write `directory/stem.onnx`, checked by onnx's own checker.
 
-        `on_stage` hears the name of each stage as it begins; `dialect` says for whom the file is;
-        `origins`, if given, gets where each node was written, by the node's name.
+        `on_stage` hears the name of each stage as it begins; `origins`, if given, gets where each
+        node was written, by the node's name.
 
         Raises:
             ConversionError: ONNX cannot express an operator, or the checker objects.
@@ -133,7 +135,7 @@ class OnnxTarget:
             graph,
             options.opset_for(graph.precision),
             optimize=options.optimize,
-            dialect=dialect,
+            dialect=_dialect(options),
             origins=origins,
         )
         size = weight_bytes(model)
@@ -184,6 +186,14 @@ class OnnxTarget:
         from .session import OnnxSession
 
         return OnnxSession(artifact, device, signature, optimized=optimized)
+
+
+def _dialect(options: OnnxOptions) -> Dialect:
+    if options.dialect == "onnx":
+        return PLAIN
+    from ..tensorrt.dialect import tensorrt_dialect
+
+    return tensorrt_dialect()
 
 
 # A protobuf message ends at 2 GiB; some of it is the graph's.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ConversionError
 from ..onnx.target import OnnxOptions, OnnxTarget
 from .build import build
-from .dialect import tensorrt_dialect
 from .options import Settings, parse_opt
 from .parse import Origin, parse
 from .profiles import ShapeRange, example_sizes, profile_of
@@ -58,10 +57,9 @@ def write_network(
     origins: dict[str, Any] = {}
     onnx = OnnxTarget().convert(
         graph,
-        OnnxOptions(opset=opset),
+        OnnxOptions(opset=opset, dialect="tensorrt"),
         directory,
         stem,
-        dialect=tensorrt_dialect(),
         origins=origins,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...errors import InputFileError, UsageError
@@ -34,6 +35,7 @@ class TensorRtTarget:
     precisions = ("fp32", "fp16", "bf16")
     # The format that is written, checked, where this one cannot be built.
     fallback = "onnx"
+    fallback_options = MappingProxyType({"dialect": "tensorrt"})
 
     def files(self, stem: str) -> tuple[str, ...]:
         return tuple(f"{stem}{self.suffix}{more}" for more in ("", ".onnx", ".onnx.data"))

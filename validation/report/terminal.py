@@ -21,7 +21,7 @@ _STYLE: dict[Verdict, str] = {
 }
 
 # Parts of the names of details that a reader wants to know at once; the rest is in the report file.
-_TELLING = ("half", "delegated", "layers", "computed")
+_TELLING = ("half", "delegated", "layers", "computed", "engine")
 
 # Cases named in one line before the rest is left out.
 _SHOWN = 6
