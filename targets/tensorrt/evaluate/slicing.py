@@ -30,9 +30,6 @@ def _slice(call: Call) -> torch.Tensor:
     fill = call.optional(4)
     if fill is not None and mode is not None:
         call.refuse("a fill value in another mode than FILL")
-    if fill is None and mode is None:
-        # The input is optional; NVIDIA's parser leaves it out for ONNX's Pad with zeros.
-        fill = torch.zeros((), dtype=value.dtype)
     outside = torch.zeros((), dtype=torch.bool)
     for axis, start, size, stride in zip(axes, starts, sizes, strides, strict=True):
         places = torch.arange(size) * stride + start
