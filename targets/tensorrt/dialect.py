@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ...exporter.nodes import argument
+from ...exporter.nodes import argument, tensor_value
 from ...exporter.rules.scattering import is_at_mask
 from ..onnx.dialect import Dialect
 
@@ -33,7 +33,21 @@ def tensorrt_dialect() -> Dialect:
 
 
 def _refuses(node: Node) -> bool:
-    return node.target in _refused() or _is_dilated_pooling(node) or is_at_mask(node)
+    if node.target in _refused() or _is_dilated_pooling(node) or is_at_mask(node):
+        return True
+    return _is_bfloat16(node) and node.target in _no_bfloat16()
+
+
+def _is_bfloat16(node: Node) -> bool:
+    value = tensor_value(node)
+    return value is not None and str(value.dtype) == "torch.bfloat16"
+
+
+@cache
+def _no_bfloat16() -> frozenset[Any]:
+    from .rules import NO_BFLOAT16
+
+    return frozenset(NO_BFLOAT16)
 
 
 def _is_dilated_pooling(node: Node) -> bool:

@@ -59,7 +59,8 @@ def known_device(device: str, product: Product) -> str:
     kind, _, index = device.lower().partition(":")
     if kind not in ("cpu", "cuda"):
         raise UsageError(
-            f"the {product.name} target does not know the device {device}", hint="choose cuda"
+            f"the {product.name} target does not know the device {device}",
+            hint="choose cuda" + (" or cpu" if product is RTX else ""),
         )
     if index not in ("", "0"):
         raise UsageError(

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...exporter.rules.common import Rule
 from ...exporter.rules.traced import NotRewritten, traced
 
-__all__ = ["TENSORRT_RULES"]
+__all__ = ["NO_BFLOAT16", "TENSORRT_RULES"]
 
 aten = torch.ops.aten
 
@@ -68,10 +68,29 @@ def _log_softmax(x: Tensor, dim: int, dtype: torch.dtype | bool | None = None) -
     return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
 
 
+def _in_float32(target: Any) -> Rule:
+    """The parser takes these in float32 and float16, and no bfloat16."""
+
+    def computed(x: Tensor, *rest: Any) -> Tensor:
+        if x.dtype != torch.bfloat16:
+            raise NotRewritten
+        result: Tensor = target(x.to(torch.float32), *rest)
+        return result.to(x.dtype)
+
+    return traced(computed)
+
+
+NO_BFLOAT16 = (
+    *(aten.hardswish.default, aten.mish.default),
+    *(aten.hardshrink.default, aten.softshrink.default),
+)
+"""Operators whose ONNX form the parser does not take in bfloat16."""
+
 TENSORRT_RULES: dict[Any, Rule] = {
     aten.scatter_add.default: traced(_scatter_add),
     aten.scatter_reduce.two: traced(_scatter_reduce),
     aten.index_add.default: traced(_index_add),
     aten.log_softmax.int: traced(_log_softmax),
     aten._log_softmax.default: traced(_log_softmax),
+    **{target: _in_float32(target) for target in NO_BFLOAT16},
 }
