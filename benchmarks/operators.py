@@ -202,21 +202,21 @@ def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:300]}"
 
 
-def _worker(share: int, shares: int, only: str, way: Way, *, stock: bool) -> None:
-    """Examine every `shares`-th operator; one JSON line each on stdout."""
+def _worker(args: argparse.Namespace, way: Way) -> None:
+    """Examine a share of the operators; one JSON line each on stdout."""
     warnings.simplefilter("ignore")
-    table, out = operators(), sys.stdout
-    chosen = [n for n in table if not only or any(part in n for part in only.split(","))]
-    for name in chosen[share::shares]:
+    table, out, parts = operators(), sys.stdout, args.only.split(",")
+    chosen = [name for name in table if any(part in name for part in parts)][:: args.every]
+    for name in chosen[args.share :: args.jobs]:
         print(json.dumps({"begun": name}), file=out, flush=True)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            result = examine(name, table[name], way, stock=stock)
+            result = examine(name, table[name], way, stock=not args.ours)
         print(json.dumps(result), file=out, flush=True)
 
 
-def _run(only: str, jobs: int, target: str, *, stock: bool) -> list[dict[str, Any]]:
-    command = [sys.executable, __file__, "--only", only, "--jobs", str(jobs), "--target", target]
-    command += [*([] if stock else ["--ours"]), "--share"]
+def _run(args: argparse.Namespace) -> list[dict[str, Any]]:
+    jobs = args.jobs
+    command = [sys.executable, __file__, *sys.argv[1:], "--share"]
     workers = [
         subprocess.Popen([*command, str(i)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         for i in range(jobs)
@@ -303,6 +303,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--target", default="coreml", choices=WAYS)
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
+    parser.add_argument("--every", type=int, default=1, help="of these only each N-th")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where to keep what became of each operator")
     parser.add_argument("--write", action="store_true", help="put the table into the format's page")
@@ -310,10 +311,10 @@ def main() -> None:
     parser.add_argument("--share", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.share is not None:
-        _worker(args.share, args.jobs, args.only, WAYS[args.target], stock=not args.ours)
+        _worker(args, WAYS[args.target])
         return
     way = WAYS[args.target]
-    results = _run(args.only, args.jobs, args.target, stock=not args.ours)
+    results = _run(args)
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))
     found = table(results, way.label)
