@@ -55,8 +55,13 @@ def told_of_fallbacks(
 
 def _told(artifact: ExportedArtifact, instead: ExportedArtifact | None) -> ExportedArtifact:
     error = artifact.error
-    if error is None or instead is None or instead.path is None or instead.verdict == "fail":
+    if (
+        not isinstance(error, MissingRequirementError)
+        or instead is None
+        or instead.path is None
+        or instead.verdict == "fail"
+    ):
         return artifact
     done = "written and checked" if instead.verdict == "pass" else "written"
-    what = f"the network that it is built from was {done}: {instead.path.name}"
+    what = f"the network that it is built from was {done}: {instead.path}"
     return replace(artifact, error=type(error)(f"{error.message}; {what}", hint=error.hint))

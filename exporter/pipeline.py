@@ -222,6 +222,8 @@ class _Run:
 
     def make(self, plan: Plan, staging: Staging | None) -> ExportedArtifact:
         """Convert, check and write one format."""
+        if plan.problem is not None and (demand := getattr(plan.target, "demand", None)):
+            demand(self._graph, plan.options)  # what holds on every machine is told first
         if plan.problem is not None or staging is None:
             raise plan.problem or AssertionError("a plan without a problem has a staging folder")
         artifact = self._convert(plan, staging)

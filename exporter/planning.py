@@ -64,8 +64,9 @@ def make_plans(
     """
     plans = []
     several = len(formats) > 1
+    deferred = _deferred(formats) if defer else ()
     for name in formats:
-        target = registry.deferred(name) if defer else registry.get(name)
+        target = registry.deferred(name) if name in deferred else registry.get(name)
         own = (options or {}).get(name, {}) if several or name in (options or {}) else options
         plan = Plan(
             target,
@@ -79,6 +80,21 @@ def make_plans(
             plans += [] if instead.problem is not None else [instead]
         plans.append(plan)
     return plans
+
+
+def _deferred(formats: Sequence[str]) -> list[str]:
+    """Those formats that are built on the device; the others are made here.
+
+    Raises:
+        UsageError: none is.
+    """
+    found = [name for name in formats if hasattr(registry.get(name), "deferred")]
+    if not found:
+        raise UsageError(
+            f"{', '.join(formats)}: what is made here cannot be deferred",
+            hint="--defer goes with --format tensorrt, whose engines are built on their GPU",
+        )
+    return found
 
 
 def _settled(plan: Plan, precision: str, devices: Sequence[str] | None) -> Plan:
@@ -99,7 +115,8 @@ def _demand_builder(target: Target) -> None:
     capability = target.capability()
     if not capability.builds:
         raise MissingRequirementError(
-            f"the format {target.name} cannot be made on this machine",
+            f"the format {target.name} cannot be made on this machine"
+            + (f": {capability.lacks}" if capability.lacks else ""),
             hint=f"install what it needs: {capability.remedy}"
             if str(capability.remedy).startswith("pip ")
             else capability.remedy,

@@ -45,6 +45,7 @@ class Capability:
     `version` counts. `note` is what one should know before
     choosing the format ("deprecated upstream"). `evaluates`: what runs here is an evaluator of
     ours, not the format's own runtime, so that no artifact is `executed` on this machine.
+    `lacks` says why it does not build here, where that is no package.
     """
 
     installed: bool
@@ -57,6 +58,7 @@ class Capability:
     note: str | None = None
     package: str | None = None
     evaluates: bool = False
+    lacks: str | None = None
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,7 @@ def deferred(name: str) -> Target:
     make = getattr(get(name), "deferred", None)
     if make is None:
         raise UsageError(
-            f"the format {name} is made here: there is nothing to defer",
-            hint="--defer goes with --format tensorrt, whose engines are built on their GPU",
+            f"the format {name} is not built on the device: there is nothing to defer",
         )
     target: Target = make()
     return target

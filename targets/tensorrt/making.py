@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..base import Artifact
     from .products import Product
 
-__all__ = ["OnnxNetwork", "make_engine", "write_network"]
+__all__ = ["OnnxNetwork", "make_engine", "settled_profile", "write_network"]
 
 # What networks take and return, but for types that only quantised tensors have.
 _DTYPES = ("float32", "float16", "bfloat16", "int32", "int64", "uint8", "bool")
@@ -52,8 +52,7 @@ def write_network(
         ConversionError: ONNX cannot express an operator, or TensorRT a dtype at the border.
         OSError: the directory cannot be written or is full.
     """
-    _require_dtypes(graph)
-    profile = profile_of(graph.inputs, parse_opt(opt) if opt else {}, example_sizes(graph))
+    profile = settled_profile(graph, opt)
     origins: dict[str, Any] = {}
     onnx = OnnxTarget().convert(
         graph,
@@ -68,6 +67,17 @@ def write_network(
         return "" if found is None else ", ".join(filter(None, (found.module, found.location)))
 
     return OnnxNetwork(onnx, profile, origin)
+
+
+def settled_profile(graph: Graph, opt: str | None) -> dict[str, ShapeRange]:
+    """The profile of a model whose border TensorRT can have.
+
+    Raises:
+        UsageError: the profile does not fit the model's dims.
+        ConversionError: TensorRT does not have a dtype at the border.
+    """
+    _require_dtypes(graph)
+    return profile_of(graph.inputs, parse_opt(opt) if opt else {}, example_sizes(graph))
 
 
 def make_engine(product: Product, network: OnnxNetwork, settings: Settings, path: Path) -> None:

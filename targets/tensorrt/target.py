@@ -55,6 +55,9 @@ class TensorRtTarget:
             remedy=remedy,
             package="tensorrt",
             note=None if ready else "an engine is built on the GPU that runs it",
+            lacks="it shows no NVIDIA GPU, and an engine is built on the one that runs it"
+            if gpu is None
+            else None,
         )
 
     def deferred(self) -> Target:
@@ -69,6 +72,17 @@ class TensorRtTarget:
         from .dialect import find_unsupported
 
         return find_unsupported(graph)
+
+    def demand(self, graph: Graph, options: TensorRtOptions) -> None:
+        """What a build would refuse of the model's border, wherever it is done.
+
+        Raises:
+            UsageError: a profile that cannot be.
+            ConversionError: a dtype that TensorRT's networks cannot have.
+        """
+        from .making import settled_profile
+
+        settled_profile(graph, options.opt)
 
     def convert(
         self, graph: Graph, options: TensorRtOptions, directory: Path, stem: str

@@ -395,9 +395,14 @@ def refusal(cause: str, log: Any) -> Stop:
     if any(sign in text for sign in OUT_OF_MEMORY for text in log.errors):
         remedy = "the GPU's memory is too small: close other programs on it, or allow less scratch "
         return Stop(REFUSED, cause, f"{remedy}memory (--workspace 1024)")
-    return Stop(
-        REFUSED, cause, "--verbose tells more; rewrite that part of the model, export again"
-    )
+    remedy = "--verbose tells more; rewrite that part of the model, export again"
+    if "FP32 GEMM is not supported" in own:
+        remedy = (
+            "SM75 has no float32 product: leave 75 out of --sm, or export with --precision fp16"
+        )
+    elif "Unable to load library" in own:
+        remedy = "this TensorRT lacks a library that an option of the export needs: leave that out"
+    return Stop(REFUSED, cause, remedy)
 
 
 def one_line(text: str) -> str:

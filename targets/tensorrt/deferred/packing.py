@@ -48,8 +48,8 @@ _README = """\
 {name}: a TensorRT engine, to be built on the device that will run it
 {line}
 
-On the device, which needs TensorRT 10 or 11 (with its Python module), Python 3.8 or later and
-numpy 1.21 or later:
+On the device, which needs TensorRT 10 or 11 with its Python module (on a PC: pip install tensorrt;
+on Jetson it comes with JetPack), Python 3.8 or later and numpy 1.21 or later:
 
     python3 {script}
 
@@ -64,8 +64,10 @@ that computes something else than the model is kept as {name}.engine.rejected an
     {script:<18}the one command; --help tells its options
     {modules:<18}what it needs of Isomorph {version}
 
-Exit codes: 0 built (PASS or UNVERIFIED), 3 FAIL, 4 TensorRT refuses the network, 5 this folder is
-damaged, 6 no GPU, TensorRT or numpy, 7 the engine cannot be written.
+The samples that the export was given (--data) are among the golden vectors.
+
+Exit codes: 0 built (PASS or UNVERIFIED), 2 a wrong option, 3 FAIL, 4 TensorRT refuses the network,
+5 this folder is damaged, 6 no GPU, TensorRT or numpy, 7 the engine cannot be written.
 """
 
 

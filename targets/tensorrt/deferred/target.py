@@ -79,7 +79,7 @@ class DeferredTarget:
                 "a timing cache belongs to the device that builds the engine",
                 hint="leave it out here; there: build_engine.py --timing-cache FILE",
             )
-        from .packing import pack
+        from .packing import SCRIPT, pack
 
         folder = directory / f"{stem}{self.suffix}"
         onnx = pack(graph, options, folder, stem)
@@ -91,6 +91,10 @@ class DeferredTarget:
             outputs=onnx.outputs,
             versions=onnx.versions,
             settled=onnx.settled,
+            notes=(
+                f"copy {folder.name} to the device and run there: "
+                f"python3 {folder.name}/{SCRIPT} (it needs TensorRT and numpy)",
+            ),
         )
 
     def open(

@@ -101,7 +101,7 @@ def _topk(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
         call.refuse(f"it orders {str(value.dtype).removeprefix('torch.')}")
     known(call, value)
     if not 0 < k <= min(value.shape[axis], _MOST_TOPK):
-        call.refuse(f"k is {k} of {value.shape[axis]}")
+        call.refuse(f"k is {k} of {value.shape[axis]}, and TensorRT takes at most {_MOST_TOPK}")
     ordered, indices = value.sort(dim=axis, descending=largest)
     # The last one may tie with one that is left out.
     shown = min(k, value.shape[axis] - 1)
