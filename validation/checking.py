@@ -122,6 +122,7 @@ def validate(
             graph = lower_precision(graph, wanted)
         signature = _signature(manifest) or Signature(graph.inputs, graph.outputs)
         with target.open(path, device or _first_device(target), signature) as session:
+            notes += _verified(target, path)
             found = make_reference(source.capture, source.module, samples, progress, graph)
             report = judge(graph, found, session, progress=progress)
         if source.fingerprint is not None:
@@ -191,6 +192,16 @@ def _target_of(path: Path, name: str) -> Target:
     """The target of a format; a package that is to be built on the device has its own."""
     found = registry.of_suffix(path.name)
     return found if found is not None and found.name == name else registry.get(name)
+
+
+def _verified(target: Target, path: Path) -> list[str]:
+    """Notes of targets that can tell more of a written artifact than that it opens.
+
+    Raises:
+        InputFileError: a part of it that opening does not read is damaged.
+    """
+    verify = getattr(target, "verify", None)
+    return list((verify(path) if verify is not None else None) or ())
 
 
 def _first_device(target: Target) -> str:

@@ -33,7 +33,11 @@ def tensorrt_dialect() -> Dialect:
 
 
 def _refuses(node: Node) -> bool:
+    from .rules import has_negative_index
+
     if node.target in _refused() or _is_dilated_pooling(node) or is_at_mask(node):
+        return True
+    if has_negative_index(node):
         return True
     return _is_bfloat16(node) and node.target in _no_bfloat16()
 

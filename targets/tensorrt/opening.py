@@ -11,7 +11,10 @@ from .gpu import find_gpu
 from .products import RTX, Product
 from .recipe import Recipe
 
-__all__ = ["demand_gpu", "known_device", "open_rtx"]
+__all__ = ["demand_gpu", "known_device", "open_rtx", "rebuilt_alike"]
+
+# What engines of RTX 1.7 begin with, measured.
+_RTX_MAGIC = b"vtrt"
 
 
 def open_rtx(path: Path, device: str, signature: Signature | None) -> Session:
@@ -36,6 +39,9 @@ def open_rtx(path: Path, device: str, signature: Signature | None) -> Session:
             hint="give all its files their names back, or export again",
         )
     recipe.demand_unchanged(path.parent)
+    with path.open("rb") as file:
+        if file.read(len(_RTX_MAGIC)) != _RTX_MAGIC:
+            raise InputFileError(f"{path.name} is no engine of {RTX.title}", hint="export it again")
     if recipe.product != RTX.name:
         raise InputFileError(f"{path.name} is an engine of {recipe.product}, not of {RTX.name}")
     return NetworkSession(
@@ -47,6 +53,45 @@ def open_rtx(path: Path, device: str, signature: Signature | None) -> Session:
             "built for": ", ".join(recipe.build.get("compute_capabilities", ())) or "unknown",
             "built by": f"{recipe.product} {recipe.version}",
         },
+    )
+
+
+def rebuilt_alike(path: Path) -> str:
+    """Build the network of `NAME.rtx.engine` again and compare: empty where the bytes are equal.
+
+    Else what is to be known: builds were seen to be equal from process to process, and nothing
+    else tells here that the engine is one of this network.
+    """
+    from .build import build
+    from .options import Settings
+    from .parse import parse
+    from .profiles import ShapeRange
+
+    recipe = Recipe.read(path.with_name(path.name.removesuffix(".rtx.engine") + ".rtx.json"))
+    if recipe.version != RTX.version():
+        return (
+            f"the engine was built by {recipe.version} and {RTX.version()} is installed: it was "
+            "not built again to compare"
+        )
+    facts = recipe.build
+    try:
+        profile = {
+            name: ShapeRange(*(tuple(shapes[key]) for key in ("min", "opt", "max")))
+            for name, shapes in facts["profile"].items()
+        }
+        settings = Settings(
+            workspace=facts["workspace"],
+            flags=tuple(facts["flags"]),
+            compute_capabilities=tuple(facts["compute_capabilities"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputFileError(f"the recipe of {path.name} is damaged: {error}") from error
+    again = build(parse(RTX, path.with_name(recipe.network)), profile, settings)
+    if path.read_bytes() == bytes(again):
+        return ""
+    return (
+        f"{path.name} is not what {RTX.title} {recipe.version} builds from its network here: it "
+        "was changed after it was built, or this machine builds other bytes"
     )
 
 

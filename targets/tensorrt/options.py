@@ -11,6 +11,7 @@ __all__ = ["RtxOptions", "Settings", "TensorRtOptions", "parse_opt"]
 
 _LEVELS = range(6)
 _MIB = 1 << 20
+_MOST_MIB = 1 << 32  # in bytes that is what the call's 64 bits hold, and beyond any GPU
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class RtxOptions:
 
 
 def _check_common(workspace: int | None, level: int | None, opt: str | None) -> None:
-    if workspace is not None and workspace < 1:
+    if workspace is not None and not 1 <= workspace <= _MOST_MIB:
         raise UsageError(f"workspace={workspace} is no size in MiB", hint="such as workspace=2048")
     if level is not None and level not in _LEVELS:
         raise UsageError(

@@ -62,19 +62,28 @@ class Recipe:
                     f"{_SCHEMA}",
                     hint="update isomorph, or export again",
                 )
+            build = document["build"]
+            names = build.get("compute_capabilities", [])
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise ValueError("compute_capabilities is no list of names")
+            if document["network"] not in document["files"]:
+                raise ValueError("it has no hash of the network")
             return Recipe(
                 product=str(document["product"]),
                 version=str(document["version"]),
                 network=_plain_name(document["network"]),
                 files={_plain_name(k): str(v) for k, v in document["files"].items()},
-                build=dict(document["build"]),
+                build=dict(build),
             )
         except FileNotFoundError:
             raise InputFileError(
                 f"{path.name}, which says what the engine was built from, is not beside it",
                 hint="copy the engine with the files beside it, or export again",
             ) from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            *(OSError, ValueError, KeyError, TypeError, AttributeError),
+            RecursionError,
+        ) as error:
             raise InputFileError(f"{path} is damaged: {error}", hint="export again") from error
 
     def demand_unchanged(self, folder: Path) -> None:

@@ -110,3 +110,15 @@ class TensorRtRtxTarget:
         from .opening import open_rtx
 
         return open_rtx(artifact, device, signature)
+
+    def verify(self, artifact: Path) -> list[str]:
+        """What `validate` is to note: an engine that its network does not build to.
+
+        Raises:
+            InputFileError: the recipe is missing or damaged.
+        """
+        require(f"building {RTX.title} engines", (RTX.module,), RTX.remedy)
+        from .opening import rebuilt_alike
+
+        note = rebuilt_alike(artifact)
+        return [note] if note else []

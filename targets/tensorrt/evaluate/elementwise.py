@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from .call import Call, Operator
-from .widening import known, require_floats, wide, widened
+from .widening import known, require_floats, require_room, wide, widened
 
 __all__ = ["OPERATORS"]
 
@@ -26,7 +26,10 @@ def _elementwise(call: Call) -> torch.Tensor:
 def _arithmetic(compute: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> _Binary:
     def run(call: Call, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         _require_numbers(call, first)
-        return compute(first, second)
+        result = compute(first, second)
+        if not result.is_floating_point():
+            require_room(call, result, compute(first.double(), second.double()))
+        return result
 
     return run
 
@@ -273,6 +276,8 @@ def _cumulative(call: Call) -> torch.Tensor:
     if reverse:
         value = value.flip(axis)
     sums = compute(value, axis, dtype=value.dtype)
+    if not value.is_floating_point():
+        require_room(call, sums, compute(value, axis, dtype=torch.float64))
     if exclusive and value.shape[axis]:
         start = torch.zeros_like(sums.narrow(axis, 0, 1))
         sums = torch.cat([start, sums.narrow(axis, 0, value.shape[axis] - 1)], axis)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from .call import Call, Operator, torch_dtype
-from .widening import known, require_floats, widened
+from .widening import known, require_floats, require_room, widened
 
 __all__ = ["OPERATORS"]
 
@@ -28,12 +28,18 @@ def _reduce(call: Call) -> torch.Tensor:
 
 
 def _sum(call: Call, value: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:
-    return value.sum(axes, keepdim=keep, dtype=value.dtype)
+    found = value.sum(axes, keepdim=keep, dtype=value.dtype)
+    if not value.is_floating_point():
+        require_room(call, found, value.sum(axes, keepdim=keep, dtype=torch.float64))
+    return found
 
 
 def _product(call: Call, value: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:
+    exact = value.double()
     for axis in reversed(axes):
+        exact = exact.prod(axis, keepdim=keep)
         value = value.prod(axis, keepdim=keep, dtype=value.dtype)
+    require_room(call, value, exact)
     return value
 
 

@@ -8,7 +8,7 @@ import torch
 
 from .call import Call, Operator
 
-__all__ = ["known", "require_floats", "wide", "widened"]
+__all__ = ["known", "require_floats", "require_room", "wide", "widened"]
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -51,3 +51,18 @@ def known(call: Call, *values: torch.Tensor) -> None:
     for value in values:
         if value.is_floating_point() and bool(value.isnan().any()):
             call.refuse("it compares NaN")
+
+
+def require_room(call: Call, result: torch.Tensor, exact: torch.Tensor) -> None:
+    """Refuse integers that overflow: what comes out then is not documented.
+
+    Args:
+        result: what the layer gives, wrapped; floats have no limit here.
+        exact: the same in float64. A wrap moves a value by 2^32 or 2^64, far more than the
+            rounding of float64 does.
+    """
+    if result.is_floating_point():
+        return
+    far = (result.double() - exact).abs()
+    if bool((far > 2.0 ** (torch.iinfo(result.dtype).bits - 2)).any()):
+        call.refuse("an integer overflows")

@@ -71,7 +71,8 @@ def test_an_engine_without_what_lies_beside_it_cannot_be_checked(engine, name):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"schema": 1}', '{"schema": 9, "product": "x"}', "\x00"]
+    "text",
+    ["", "[" * 200_000, "{}", "[]", '{"schema": 1}', '{"schema": 9, "product": "x"}', "\x00"],
 )
 def test_a_damaged_recipe_is_refused(engine, text):
     engine.with_name("net.rtx.json").write_text(text)
@@ -93,6 +94,40 @@ def test_a_renamed_engine_is_told_its_old_name(engine):
     shutil.copy(engine.with_name("net.rtx.json"), engine.with_name("other.rtx.json"))
     with pytest.raises(InputFileError, match=r"built as net\.rtx\.engine"):
         TensorRtRtxTarget().open(other)
+
+
+def with_hash_put_right(engine):
+    import hashlib
+
+    path = engine.with_name("net.rtx.json")
+    recipe = json.loads(path.read_text())
+    recipe["files"][engine.name] = hashlib.sha256(engine.read_bytes()).hexdigest()
+    path.write_text(json.dumps(recipe))
+
+
+def test_what_is_no_engine_is_refused_whatever_the_recipe_says(engine):
+    engine.write_bytes(b"garbage")
+    with_hash_put_right(engine)
+    with pytest.raises(InputFileError, match="is no engine of TensorRT for RTX"):
+        isomorph.load(engine)
+
+
+def test_validate_builds_the_engine_again_and_notes_another(engine, linear):
+    assert isomorph.validate(engine, linear, inputs=["x=2x8"]).notes == ()
+    engine.write_bytes(engine.read_bytes()[:-1] + b"?")
+    with_hash_put_right(engine)
+    notes = isomorph.validate(engine, linear, inputs=["x=2x8"]).notes
+    assert any("is not what TensorRT for RTX" in note for note in notes)
+
+
+@pytest.mark.parametrize("names", [5, [80, 86], None])
+def test_a_recipe_of_wrong_types_is_damaged(engine, names):
+    path = engine.with_name("net.rtx.json")
+    recipe = json.loads(path.read_text())
+    recipe["build"]["compute_capabilities"] = names
+    path.write_text(json.dumps(recipe))
+    with pytest.raises(InputFileError):
+        isomorph.load(engine)
 
 
 def test_without_a_gpu_cuda_is_missing_and_other_devices_are_unknown(engine):

@@ -56,14 +56,21 @@ def test_powers_and_their_edges(evaluated: Evaluated) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_integers_truncate_or_floor_and_wrap(evaluated: Evaluated, dtype: torch.dtype) -> None:
+def test_integers_truncate_or_floor_and_do_not_overflow(
+    evaluated: Evaluated, dtype: torch.dtype
+) -> None:
     first = torch.tensor([7, -7, 7, -7], dtype=dtype)
     second = torch.tensor([2, 2, -2, -2], dtype=dtype)
     assert evaluated(binary("DIV"), first, second).tolist() == [3, -3, -3, 3]
     assert evaluated(binary("FLOOR_DIV"), first, second).tolist() == [3, -4, -4, 3]
     ends = torch.iinfo(dtype)
     top = torch.tensor([ends.max], dtype=dtype)
-    assert evaluated(binary("SUM"), top, top // top).tolist() == [ends.min]
+    one, two = top // top, top // top * 2
+    for op, second in (("SUM", one), ("PROD", two), ("SUB", -one)):
+        with pytest.raises(UnverifiableError, match="overflows"):
+            evaluated(binary(op), top, second)
+    assert evaluated(binary("SUM"), top - one, one // one).dtype == dtype
+    second = torch.tensor([2, 2, -2, -2], dtype=dtype)
     assert evaluated(binary("DIV"), first, second).dtype == dtype
 
 

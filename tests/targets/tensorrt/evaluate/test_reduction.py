@@ -34,9 +34,13 @@ def test_floats(evaluated: Evaluated, op: str, axes: int, keep: bool) -> None:
     torch.testing.assert_close(evaluated(reduced(op, axes, keep), x), expected.float())
 
 
-def test_integers_wrap_and_average_only_where_that_is_one(evaluated: Evaluated) -> None:
+def test_integers_do_not_overflow_and_average_only_where_that_is_one(evaluated: Evaluated) -> None:
     x = torch.tensor([[2**31 - 1, 1], [-3, -5]], dtype=torch.int32)
-    assert evaluated(reduced("SUM", 0b10), x).tolist() == [-(2**31), -8]
+    with pytest.raises(UnverifiableError, match="overflows"):
+        evaluated(reduced("SUM", 0b10), x)
+    with pytest.raises(UnverifiableError, match="overflows"):
+        evaluated(reduced("PROD", 0b01), x)
+    assert evaluated(reduced("SUM", 0b01), x).tolist() == [2**31 - 4, -4]
     assert evaluated(reduced("PROD", 0b10), x).tolist() == [2**31 - 1, 15]
     assert evaluated(reduced("MIN", 0b01), x).tolist() == [-3, -5]
     assert evaluated(reduced("AVG", 0b10), x).tolist() == [2**30, -4]
