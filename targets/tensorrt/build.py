@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import DestinationError, InputFileError, UsageError
 from .failures import build_failure
+from .interrupts import interrupts_kept
 from .logger import collected_errors
 from .options import Settings
 from .parse import Origin, ParsedNetwork
@@ -44,9 +45,10 @@ def build(
         _configure(module, parsed.product.title, config, settings)
         cache = _timing_cache(config, settings)
         refused = _add_profile(parsed.builder, config, profile)
-        engine = (
-            None if refused else parsed.builder.build_serialized_network(parsed.network, config)
-        )
+        with interrupts_kept():
+            engine = (
+                None if refused else parsed.builder.build_serialized_network(parsed.network, config)
+            )
     if engine is None:
         raise build_failure(parsed, errors, settings, origin)
     if cache is not None and settings.timing_cache is not None:
