@@ -5,8 +5,9 @@
 Both sides run in one go, alternating, on the same checkpoint file. The bare
 script is what people write: build the model, torch.load, load_state_dict,
 torch.onnx.export(dynamo=True), save; then the same with one ONNX Runtime
-comparison. The table gives medians and the ratio Isomorph / script; weights are
-random. Needs torchvision and about 8 GB of disk.
+comparison; then with TensorRT for RTX's parser and builder. The table gives
+medians and the ratio Isomorph / script; weights are random. Needs torchvision,
+tensorrt-rtx and about 8 GB of disk.
 """
 
 from __future__ import annotations
@@ -63,10 +64,26 @@ session = onnxruntime.InferenceSession("script.onnx")
 numpy.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3)
 """
 
-# Isomorph's flags, and whether the script compares.
+_ENGINE = """
+import tensorrt_rtx as trt
+logger = trt.Logger(trt.Logger.ERROR)
+builder = trt.Builder(logger)
+network = builder.create_network()
+parser = trt.OnnxParser(network, logger)
+assert parser.parse_from_file("script.onnx")
+config = builder.create_builder_config()
+config.num_compute_capabilities = 1
+config.set_compute_capability(trt.ComputeCapability.SM86, 0)
+with open("script.engine", "wb") as file:
+    file.write(builder.build_serialized_network(network, config))
+"""
+_RTX = ("-f", "tensorrt-rtx", "--set", "sm=86", "-o", "ours.rtx.engine")
+
+# Isomorph's flags, and what the script does after it wrote the ONNX file.
 _DUELS = {
-    "export --no-validate / script": (("--no-validate",), False),
-    "export / script + one comparison": ((), True),
+    "export --no-validate / script": (("-o", "ours.onnx", "--no-validate"), ""),
+    "export / script + one comparison": (("-o", "ours.onnx"), _COMPARE),
+    "-f tensorrt-rtx --no-validate / script": ((*_RTX, "--no-validate"), _ENGINE),
 }
 
 
@@ -79,12 +96,13 @@ def duel(name: str, folder: Path, repeat: int) -> dict[str, dict[str, float]]:
     )
     _check(made, "making the checkpoint")
     results: dict[str, dict[str, float]] = {}
-    for title, (flags, compare) in _DUELS.items():
+    for title, (flags, then) in _DUELS.items():
         script = _SCRIPT.format(
             build=_BUILD[name], path=str(checkpoint), shape=shape.replace("x", ", ")
-        ) + (_COMPARE if compare else "")
+        )
+        script += then
         ours = [
-            *(sys.executable, "-m", "isomorph", "export", str(checkpoint), "-o", "ours.onnx"),
+            *(sys.executable, "-m", "isomorph", "export", str(checkpoint)),
             *("--model", spec, "-i", shape, "--json", *flags),
         ]
         sides: dict[str, list[Measured]] = {"script": [], "isomorph": []}
@@ -96,7 +114,7 @@ def duel(name: str, folder: Path, repeat: int) -> dict[str, dict[str, float]]:
                 found = measure(command, folder, warm=[checkpoint])
                 _check(found, f"{title}: {side}")
                 sides[side].append(found)
-                for path in folder.glob("*.onnx*"):
+                for path in (*folder.glob("script.*"), *folder.glob("ours.*")):
                     path.unlink()
         results[title] = _summary(sides)
     checkpoint.unlink()
@@ -136,11 +154,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.json:
         print(json.dumps(found, indent=2))
         return
-    print(f"{'model':10s} {'comparison':34s} {'script':>16s} {'isomorph':>16s}   time  memory")
+    print(f"{'model':10s} {'comparison':38s} {'script':>16s} {'isomorph':>16s}   time  memory")
     for model, duels in found.items():
         for title, r in duels.items():
             print(
-                f"{model:10s} {title:34s} {r['script_s']:6.1f} s {r['script_MB']:5.0f} MB "
+                f"{model:10s} {title:38s} {r['script_s']:6.1f} s {r['script_MB']:5.0f} MB "
                 f"{r['isomorph_s']:6.1f} s {r['isomorph_MB']:5.0f} MB "
                 f"{r['time_ratio']:5.2f}x {r['memory_ratio']:6.2f}x"
             )

@@ -214,6 +214,12 @@ def _destination(source: Any, target: Target, output: str | Path | None, several
                 f"the suffix of the format {target.name}",
                 hint=f"write -o {path.with_suffix(target.suffix)}",
             )
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            "the output's name is not valid text in UTF-8", hint="choose another -o"
+        ) from None
     return path
 
 

@@ -14,8 +14,10 @@ import textwrap
 import time
 from pathlib import Path
 
+import isomorph
 import pytest
 import torch
+from isomorph.errors import UsageError
 
 
 def names(folder: Path) -> list[str]:
@@ -340,3 +342,13 @@ def test_a_failed_parity_moves_the_artifact_aside_and_keeps_the_old_one(
     assert json.loads((rejected / "net.onnx.manifest.json").read_text())["verdict"] == "fail"
     for name, content in before.items():
         assert (tmp_path / name).read_bytes() == content
+
+
+def test_an_output_name_that_is_no_text_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="UTF-8"):
+        isomorph.export(
+            torch.nn.Linear(2, 2),
+            "onnx",
+            args=(torch.randn(1, 2),),
+            output=tmp_path / "bad\udcff.onnx",
+        )
