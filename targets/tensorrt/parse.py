@@ -83,12 +83,16 @@ def _unnamed(errors: list[str], path: Path) -> tuple[str, str]:
 
     The node is empty where the file has several of that operator.
     """
-    found = re.search(r"In function import(\w+):", "\n".join(errors))
-    if found is None:
-        return "", ""
+    text = "\n".join(errors)
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph
+    if constants := re.findall(r"Failed to import initializer: (\S+)", text):
+        users = [node for node in graph.node if constants[-1] in node.input]
+        return (users[0].name, users[0].op_type) if users else ("", "")
+    found = re.search(r"In function import(\w+):", text)
+    if found is None:
+        return "", ""
     names = [node.name for node in graph.node if node.op_type == found[1]]
     return names[0] if len(names) == 1 else "", found[1]
 
@@ -99,4 +103,6 @@ def _reason(text: str) -> str:
     # "Invalid Node" only repeats the name; what is wrong with it stands in the next line.
     telling = [line for line in lines if not line.startswith("Invalid Node")] or lines
     first = plain_reason(telling[0]) if telling else ""
+    if "Failed to import initializer" in first:
+        return "a constant of a dtype that TensorRT does not have"
     return "the operator is not supported" if first in ("", "false") else first

@@ -70,6 +70,17 @@ def test_what_the_parser_refuses_is_named(exported):
     assert f"test_build.py:{line_of('x.short().float()')}" in caught.value.message
 
 
+class Shifted(torch.nn.Module):
+    def forward(self, x):
+        return x << 3
+
+
+def test_a_constant_that_the_parser_refuses_is_told_by_who_reads_it(exported):
+    with pytest.raises(ConversionError, match="a constant of a dtype") as caught:
+        exported(Shifted(), inputs=["x=4:int32"])
+    assert f"test_build.py:{line_of('return x << 3')}" in caught.value.message
+
+
 @pytest.mark.parametrize(
     ("module", "given", "told"),
     [
