@@ -200,6 +200,15 @@ def _verified(target: Target, path: Path) -> list[str]:
     Raises:
         InputFileError: a part of it that opening does not read is damaged.
     """
+    if getattr(target, "golden", False):
+        from .vectors import DamagedVectorsError, read_golden
+
+        try:
+            read_golden(path)
+        except DamagedVectorsError as error:
+            raise InputFileError(
+                f"the golden vectors of {path} are damaged: {error}", hint="export again"
+            ) from error
     verify = getattr(target, "verify", None)
     return list((verify(path) if verify is not None else None) or ())
 

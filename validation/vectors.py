@@ -108,7 +108,7 @@ def _table(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DamagedVectorsError(f"{path.name} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedVectorsError(f"{path.name} is damaged: {error}") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise DamagedVectorsError(f"{path.name} is no table of golden vectors of schema {SCHEMA}")

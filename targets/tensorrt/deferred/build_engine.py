@@ -22,6 +22,7 @@ import importlib
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 # Filled in where Isomorph writes the package.
 NAME = "model"
@@ -121,6 +122,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-run", action="store_true", help="build only: UNVERIFIED")
     parser.add_argument("--verbose", action="store_true", help="show what TensorRT says")
     options = parser.parse_args(argv)
+    if options.output == "" or options.sm == "" or options.timing_cache == "":
+        parser.error("--output, --sm and --timing-cache take something")
     if options.sm and options.module != "tensorrt_rtx":
         parser.error("--sm goes with --module tensorrt_rtx: TensorRT builds for the GPU it is on")
     if options.output is None:
@@ -130,7 +133,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def positive(text: str) -> int:
     """A size in MiB."""
-    if not text.isdigit() or int(text) == 0:
+    # TensorRT takes 64 bits of bytes, and no GPU has a petabyte.
+    if not text.isdigit() or not 1 <= int(text) <= 1 << 32:
         raise argparse.ArgumentTypeError(f"{text!r} is no size in MiB")
     return int(text)
 
@@ -234,14 +238,26 @@ def demand_writable(output: Path, recipe: dict[str, Any]) -> None:
     """Find out before a long build whether a file that comes of it can be written."""
     if output.resolve() in {HERE / name for name in (*recipe["files"], *OTHERS)}:
         raise Stop(2, f"{output} is a file of this package", "choose another place for it")
-    if output.is_dir():
-        raise Stop(UNWRITABLE, f"{output} is a folder", "choose another place for it")
+    if output.is_symlink() or (output.exists() and not output.is_file()):
+        what = "a folder" if output.is_dir() else "no regular file"
+        raise Stop(UNWRITABLE, f"{output} is {what}", "choose another place for it")
     trial = partial(output)
     try:
         trial.write_bytes(b"")
         trial.unlink()
     except OSError as error:
         raise cannot_write(output, error) from None
+
+
+def demand_unproven(output: Path) -> None:
+    """An engine that was found right is not replaced by one that nothing will run."""
+    proven = output.with_name(f"{output.name}.manifest.json").exists()
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        receipt = output.with_name(f"{output.name}.receipt.json").read_text(encoding="utf-8")
+        proven = proven or json.loads(receipt)["verdict"] == "pass"
+    if output.exists() and proven:
+        cause = f"{output} was checked and found right, and this build would not be run"
+        raise Stop(UNWRITABLE, cause, "choose another place for it: --output FILE")
 
 
 def cannot_write(path: Path, error: OSError) -> Stop:
@@ -319,12 +335,38 @@ def build(
     rtx = options.module == "tensorrt_rtx"
     named = options.timing_cache is not None
     cache = None if rtx else timing_cache(config, keeps_timings, named=named)
-    plan = builder.build_serialized_network(network, config)
+    with interrupts_kept():
+        plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise refusal("the build failed", log)
     if cache is not None:
         write_whole(keeps_timings, bytes(memoryview(config.get_timing_cache().serialize())))
     return bytes(memoryview(plan))
+
+
+@contextlib.contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Ctrl-C waits for the build's end: TensorRT swallows what is raised in its logger.
+
+    A second one ends the process at once, with nothing written.
+    """
+    kept: list[int] = []
+
+    def keep(number: int, _frame: Any) -> None:
+        if kept:
+            os._exit(INTERRUPTED)
+        kept.append(number)
+        os.write(2, b"interrupted: it ends when TensorRT returns; once more to end it now\n")
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [(number, signal.signal(number, keep)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+    if kept:
+        raise KeyboardInterrupt
 
 
 def configure(
@@ -531,8 +573,10 @@ def work(options: argparse.Namespace) -> int:
     timings = Path(options.timing_cache or f"{output}.timings")
     for path in (output, timings):
         demand_writable(path, recipe)
-    golden = read_vectors()
     rtx = options.module == "tensorrt_rtx"
+    if rtx or options.no_run:
+        demand_unproven(output)
+    golden = read_vectors()
     gpu = None if rtx and options.no_run and options.sm else find_gpu(rtx)
     trt = load_tensorrt(options.module)
     log = make_log(trt, options.verbose)

@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .... import __version__
 from ....errors import InputFileError, MissingRequirementError, UsageError
 from ....hashing import sha256_of
 from ...base import Session, Signature
 from ...packages import importable
 from ..products import parsers
-from .packing import RECIPE, SCRIPT
+from .packing import RECIPE, SCRIPT, constants_of, is_ours
 
-__all__ = ["open_package"]
+__all__ = ["demand_whole", "open_package"]
 
 _AGAIN = "export again, or copy the whole folder once more"
 _ENGINE = f"not built yet: {SCRIPT} builds and checks it on the device"
@@ -60,6 +61,23 @@ def open_package(folder: Path, device: str, signature: Signature | None) -> Sess
     return session
 
 
+def demand_whole(folder: Path) -> None:
+    """What opening does not read: the script must be that of this package.
+
+    Raises:
+        InputFileError: a file is missing or was changed.
+    """
+    _read_recipe(folder)
+    try:
+        script = (folder / SCRIPT).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputFileError(f"{folder} has no readable {SCRIPT}: {error}", hint=_AGAIN) from error
+    if constants_of(script).get("RECIPE_SHA256") != sha256_of(folder / RECIPE):
+        raise InputFileError(f"{RECIPE} is not the one that {SCRIPT} belongs to", hint=_AGAIN)
+    if constants_of(script).get("ISOMORPH") == __version__ and not is_ours(script):
+        raise InputFileError(f"{folder / SCRIPT} was changed", hint=_AGAIN)
+
+
 def _read_recipe(folder: Path) -> dict[str, Any]:
     """`build.json`, whose files must be there with the bytes that it names.
 
@@ -72,11 +90,14 @@ def _read_recipe(folder: Path) -> dict[str, Any]:
     try:
         recipe: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         files = {str(name): str(digest) for name, digest in recipe["files"].items()}
-        if recipe["onnx"] not in files or "precision" not in recipe["build"]:
+        if recipe["onnx"] not in files or not isinstance(recipe["build"]["precision"], str):
             raise ValueError("it names no network")
     except FileNotFoundError:
         raise InputFileError(f"{folder} has no {RECIPE}", hint=_AGAIN) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        *(OSError, ValueError, KeyError, TypeError, AttributeError),
+        RecursionError,
+    ) as error:
         raise InputFileError(f"{path} is damaged: {error}", hint=_AGAIN) from error
     for name, digest in files.items():
         file = folder / name

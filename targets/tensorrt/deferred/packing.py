@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     from ....exporter.graph import Graph
     from ...base import Artifact
 
-__all__ = ["MODULES", "RECIPE", "SCRIPT", "pack"]
+__all__ = ["MODULES", "RECIPE", "SCRIPT", "constants_of", "is_ours", "pack"]
 
 RECIPE, SCRIPT, MODULES = "build.json", "build_engine.py", "isomorph_device"
+# Lines of the script that differ from package to package.
+CONSTANTS = ("NAME", "ISOMORPH", "RECIPE_SHA256")
 _SCHEMA = 1
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -135,3 +138,23 @@ def _write_script(folder: Path, constants: dict[str, Any]) -> None:
             raise AssertionError(f"the template sets {name} {len(found)} times")
         text = text.replace(f"\n{found[0]}\n", f"\n{name} = {json.dumps(value)}\n", 1)
     (folder / SCRIPT).write_text(text, encoding="utf-8")
+
+
+def constants_of(script: str) -> dict[str, str]:
+    """What a written script has in the place of the template's constants."""
+    found = {}
+    for name in CONSTANTS:
+        line = re.search(rf"^{name} = (.*)$", script, flags=re.MULTILINE)
+        with contextlib.suppress(ValueError):
+            found[name] = str(json.loads(line[1])) if line else ""
+    return found
+
+
+def is_ours(script: str) -> bool:
+    """Whether a script is this version's, but for its constants."""
+    template = Path(__file__).with_name(SCRIPT).read_text(encoding="utf-8")
+    return _without_constants(script) == _without_constants(template)
+
+
+def _without_constants(script: str) -> str:
+    return re.sub(rf"^({'|'.join(CONSTANTS)}) = .*$", r"\1", script, flags=re.MULTILINE)

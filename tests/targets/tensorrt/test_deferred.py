@@ -476,3 +476,102 @@ def test_without_its_receipt_no_engine_takes_the_place_of_another(device, packag
 @pytest.mark.parametrize("options", [("--sm", "86"), ("--workspace", "0"), ("--workspace", "x")])
 def test_options_that_cannot_be_meant_are_refused(device, options):
     assert device(*options).returncode == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--output", ""), ("--module", "tensorrt_rtx", "--sm", ""), ("--workspace", "9" * 20)],
+)
+def test_empty_and_endless_options_are_usage_errors(device, options):
+    assert device(*options).returncode == 2
+
+
+@pytest.mark.parametrize("kind", ["fifo", "symlink"])
+def test_what_is_no_regular_file_is_not_replaced(device, package, kind):
+    place = package.parent / "place"
+    if kind == "fifo":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(package.parent / "elsewhere")
+    done = device("--output", "place", engine=ENGINE)
+    assert done.returncode == 7
+    assert "no regular file" in done.stderr
+    assert place.is_fifo() or place.is_symlink()
+
+
+def test_an_engine_that_was_found_right_is_not_replaced_by_one_that_is_not_run(device, package):
+    assert verdict_of(device(engine=ENGINE)) == "PASS"
+    engine = package.parent / "net.engine"
+    before = engine.read_bytes()
+    done = device("--no-run", engine=ENGINE)
+    assert done.returncode == 7
+    assert "found right" in done.stderr
+    assert engine.read_bytes() == before
+    assert device("--no-run", "--output", "other.engine", engine=ENGINE).returncode == 0
+
+
+def swap(package: Path) -> None:
+    """The golden vectors of another model, whole in themselves."""
+    other = isomorph.export(
+        torch.nn.Linear(2, 2),
+        "tensorrt",
+        args=(torch.randn(1, 2),),
+        output=package.parent / "other.trt-deferred",
+        defer=True,
+    )
+    for name in ("golden.json", "golden.npz"):
+        shutil.copyfile(other.artifacts[0].path / name, package / name)
+
+
+def edit(path: Path) -> None:
+    path.write_text(path.read_text(encoding="utf-8").replace("50", "51"), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda package: (package / "golden.npz").unlink(),
+        lambda package: (package / "golden.json").write_text("[" * 200_000),
+        lambda package: (package / "build_engine.py").unlink(),
+        lambda package: edit(package / "build_engine.py"),
+        lambda package: (package / "build.json").write_text(
+            (package / "build.json").read_text().replace('"workspace": 67108864', '"workspace": 1')
+        ),
+        swap,
+    ],
+    ids=[
+        "no golden.npz",
+        "deep golden.json",
+        "no script",
+        "edited script",
+        "edited recipe",
+        "swap",
+    ],
+)
+def test_validate_refuses_what_the_script_would(package, spoil):
+    given = {"inputs": ["x=2x3", "keep=2x3:bool"], "dynamic": {"x.0": "batch:1..4"}}
+    given["dynamic"]["keep.0"] = "batch"
+    assert isomorph.validate(package, Double(), **given).verdict == "pass"
+    spoil(package)
+    with pytest.raises(InputFileError):
+        isomorph.validate(package, Double(), **given)
+
+
+def test_an_interrupt_while_tensorrt_builds_is_not_lost_in_its_logger():
+    import importlib.util
+    import signal
+
+    script = Path(opening.__file__).with_name("build_engine.py")
+    spec = importlib.util.spec_from_file_location("build_engine", script)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["build_engine"] = module
+    try:
+        spec.loader.exec_module(module)
+        done = []
+        with pytest.raises(KeyboardInterrupt), module.interrupts_kept():
+            signal.raise_signal(signal.SIGINT)
+            done.append("built")
+    finally:
+        del sys.modules["build_engine"]
+    assert done == ["built"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
