@@ -565,13 +565,15 @@ def test_an_interrupt_while_tensorrt_builds_is_not_lost_in_its_logger():
     spec = importlib.util.spec_from_file_location("build_engine", script)
     module = importlib.util.module_from_spec(spec)
     sys.modules["build_engine"] = module
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         spec.loader.exec_module(module)
         done = []
         with pytest.raises(KeyboardInterrupt), module.interrupts_kept():
             signal.raise_signal(signal.SIGINT)
             done.append("built")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
+        signal.signal(signal.SIGINT, before)
         del sys.modules["build_engine"]
     assert done == ["built"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -9,6 +9,14 @@ import pytest
 from isomorph.targets.tensorrt.interrupts import interrupts_kept
 
 
+@pytest.fixture(autouse=True)
+def handled():
+    """A process that was started in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_an_interrupt_is_raised_when_the_work_is_done():
     done = []
     with pytest.raises(KeyboardInterrupt), interrupts_kept():
