@@ -37,8 +37,9 @@ demo: $(DEMO)
 		--format onnx --input x=1x1x8x8 --dynamic x.0=batch:1..64 \
 		--data examples/digits/samples.npz --output $(BUILD)/demo/digits.onnx
 
+# Two workers with two threads each on two cores slow each other down many times over.
 test: $(DEV)
-	$(BIN)/pytest $(ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/pytest $(ARGS)
 
 # A borrowed GPU machine has no network: its own Python runs the package from the checkout.
 test-gpu:
