@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import pytest
 
-from ...errors import ConversionError, IsomorphError, MissingRequirementError, UsageError
+from ...errors import (
+    ConversionError,
+    IsomorphError,
+    MissingRequirementError,
+    UnverifiableError,
+    UsageError,
+)
 from ...exporter.signature import Dim, TensorSpec
 from .subject import Converted, Subject, fail, first_line, limit
 
