@@ -56,7 +56,7 @@ lint: $(DEV)
 types: $(DEV)
 	@mkdir -p $(BUILD)/typecheck && ln -sfn ../.. $(BUILD)/typecheck/isomorph
 	cd $(BUILD)/typecheck && MYPYPATH=. "$(abspath $(BIN))/python" -m mypy --config-file ../../pyproject.toml \
-		$(patsubst %,-p isomorph.%,exporter targets validation) \
+		$(patsubst %,-p isomorph.%,commands exporter targets validation) \
 		$(patsubst %.py,-m isomorph.%,$(filter-out __%,$(wildcard *.py))) -m isomorph -m isomorph.__main__
 
 wheel-check: $(DEV)

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
 from . import __version__
+from .commands.options import (
+    logged,
+    only_json,
+    print_json,
+    progress_of,
+    request_of,
+    source_options,
+)
 from .errors import MissingRequirementError, ParityError, UsageError
 from .failures import failures, leave, print_failure
 
-if TYPE_CHECKING:
-    from .progress import Progress
-
 __all__ = ["export_main", "main"]
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -40,69 +41,6 @@ def cli() -> None:
     """
 
 
-def _source_options(command: _Command) -> _Command:
-    """Options that say how to load the model and what its inputs are."""
-    options = [
-        click.option(
-            "--model",
-            metavar="SPEC",
-            help="How to build the module: pkg.mod:callable, file.py:callable, torchvision:NAME "
-            "or timm:NAME; literal arguments as in file.py:Net(width=64).",
-        ),
-        click.option(
-            "-i",
-            "--input",
-            "input_texts",
-            multiple=True,
-            metavar="SPEC",
-            help="[NAME=]SHAPE[:DTYPE[:MIN..MAX]], such as 1x3x224x224 or "
-            "ids=1x128:int64:0..30521. Repeat for several inputs.",
-        ),
-        click.option(
-            "--inputs",
-            "inputs_file",
-            metavar="FILE",
-            help="Example inputs by name: .npz, .safetensors or .pt.",
-        ),
-        click.option(
-            "--dynamic",
-            "dynamic_texts",
-            multiple=True,
-            metavar="SPEC",
-            help="NAME.AXIS=DIM[:MIN..MAX[:STEP]], such as x.0=batch:1..16. Axes with the same "
-            "DIM always have the same size.",
-        ),
-        click.option(
-            "--data",
-            multiple=True,
-            metavar="FILE",
-            help="Further samples to check with: .npz, .safetensors or .pt.",
-        ),
-        click.option(
-            "--allow",
-            multiple=True,
-            metavar="CLASS",
-            help="A class that a pickled module may hold, as pkg.mod.Class. Imports that module.",
-        ),
-        click.option(
-            "--trust",
-            is_flag=True,
-            help="Unpickle freely and load native code. The file can then run any code.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
-        click.option("-q", "--quiet", is_flag=True, help="No progress."),
-        click.option(
-            "--log",
-            metavar="FILE",
-            help="Keep what libraries print while they convert and run.",
-        ),
-        click.option(
-            "-v", "--verbose", is_flag=True, help="Show tracebacks, and what libraries print."
-        ),
-    ]
-    return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
-
-
 @cli.command()
 @click.argument("source", metavar="SOURCE")
 @click.option(
@@ -114,7 +52,7 @@ def _source_options(command: _Command) -> _Command:
     help="Target format; repeat for several. `isomorph targets` lists them. Default: onnx.",
 )
 @click.option("-o", "--output", metavar="PATH", help="Artifact's path; a directory for several.")
-@_source_options
+@source_options
 @click.option(
     "--precision",
     default="fp32",
@@ -182,7 +120,7 @@ def export(
 
         names = formats or ("onnx",)
         options = split_settings(settings, names)
-        with _only_json(as_json), _logged(given):
+        with only_json(as_json), logged(given):
             result = run(
                 source,
                 names[0] if len(names) == 1 else list(names),
@@ -195,11 +133,11 @@ def export(
                 isolate=isolate,
                 defer=defer,
                 data=list(given["data"]),
-                progress=_progress(given),
-                **_request(given),
+                progress=progress_of(given),
+                **request_of(given),
             )
         if as_json:
-            _print_json(result.to_json())
+            print_json(result.to_json())
         else:
             from .rendering import print_export
 
@@ -211,7 +149,7 @@ def export(
 @cli.command()
 @click.argument("artifact", metavar="ARTIFACT")
 @click.option("--against", required=True, metavar="SOURCE", help="The checkpoint to compare with.")
-@_source_options
+@source_options
 @click.option("--device", metavar="NAME", help="Default: the first that the format has here.")
 @click.option(
     "--precision",
@@ -233,18 +171,18 @@ def validate(
     with failures(as_json, given["verbose"], against):
         from .validation.checking import validate as run
 
-        with _only_json(as_json), _logged(given):
+        with only_json(as_json), logged(given):
             report = run(
                 artifact,
                 against,
                 device=device,
                 precision=precision,
                 data=list(given["data"]),
-                progress=_progress(given),
-                **_request(given),
+                progress=progress_of(given),
+                **request_of(given),
             )
         if as_json:
-            _print_json(report.to_json())
+            print_json(report.to_json())
         else:
             from .rendering import print_report
 
@@ -277,7 +215,7 @@ def inspect(file: str, as_json: bool, verbose: bool) -> None:
 
         found = run(file)
         if as_json:
-            _print_json(found.to_json())
+            print_json(found.to_json())
         else:
             from .rendering import print_inspection
 
@@ -302,62 +240,11 @@ def targets(as_json: bool) -> None:
         if as_json:
             from dataclasses import asdict
 
-            _print_json({"targets": [{"format": n, **asdict(c)} for n, c in found.items()]})
+            print_json({"targets": [{"format": n, **asdict(c)} for n, c in found.items()]})
         else:
             from .rendering import print_targets
 
             print_targets(found)
-
-
-def _request(given: dict[str, Any]) -> dict[str, Any]:
-    """The API's keyword arguments from the options that say how to load the model."""
-    from .exporter.signature import parse_dynamic
-
-    dynamic: dict[str, str] = {}
-    for text in given["dynamic_texts"]:
-        parse_dynamic(text)
-        target, _, rest = text.partition("=")
-        if target.strip() in dynamic:
-            raise UsageError(f"--dynamic names {target.strip()} twice")
-        dynamic[target.strip()] = rest.strip()
-    inputs: list[str | Path] = list(given["input_texts"])
-    if given["inputs_file"]:
-        inputs.append(Path(given["inputs_file"]))
-    return {
-        "model": given["model"],
-        "inputs": inputs or None,
-        "dynamic": dynamic or None,
-        "allow": given["allow"],
-        "trust": given["trust"],
-    }
-
-
-def _progress(given: dict[str, Any]) -> Progress | None:
-    if given["quiet"]:
-        return None
-    from .console import ConsoleProgress
-
-    return ConsoleProgress()
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    from .console import print_json
-
-    print_json(document)
-
-
-@contextmanager
-def _only_json(active: bool) -> Iterator[None]:
-    from .console import only_json_on_stdout
-
-    with only_json_on_stdout(active):
-        yield
-
-
-def _logged(given: dict[str, Any]) -> AbstractContextManager[None]:
-    from .chatter import library_log
-
-    return library_log(given["log"], show=given["verbose"])
 
 
 def _collect_garbage_rarely() -> None:

@@ -20,7 +20,7 @@ from .scattering import SCATTER_RULES
 from .special_functions import SPECIAL_RULES
 from .strided import STRIDED_RULES
 
-__all__ = ["EVERY_RULE", "merged"]
+__all__ = ["EVERY_RULE", "SHARED_TABLES", "merged"]
 
 
 def merged(*tables: Mapping[Any, Rule]) -> dict[Any, Rule]:
@@ -28,7 +28,9 @@ def merged(*tables: Mapping[Any, Rule]) -> dict[Any, Rule]:
     chains: dict[Any, list[Rule]] = {}
     for table in tables:
         for target, rule in table.items():
-            chains.setdefault(target, []).append(rule)
+            chain = chains.setdefault(target, [])
+            if rule not in chain:
+                chain.append(rule)
     return {target: _first_of(rules) for target, rules in chains.items()}
 
 
@@ -40,7 +42,7 @@ def _first_of(rules: Sequence[Rule]) -> Rule:
     return rule
 
 
-EVERY_RULE = merged(
+SHARED_TABLES: tuple[Mapping[Any, Rule], ...] = (
     RULES,
     SPECIAL_RULES,
     SCATTER_RULES,
@@ -53,4 +55,7 @@ EVERY_RULE = merged(
     CONVOLUTION_RULES,
     EMBEDDING_RULES,
 )
-"""What every target may use for operators that its converter lacks."""
+"""What every target may use for operators that its converter lacks, table by table."""
+
+EVERY_RULE = merged(*SHARED_TABLES)
+"""The same as one table."""

@@ -10,19 +10,10 @@ from torch.fx import Node
 
 from ...exporter.decompositions import decompose
 from ...exporter.nodes import Editor, argument, tensor_value
-from ...exporter.rules.common import RULES as _SHARED
 from ...exporter.rules.common import Rule
-from ...exporter.rules.convolutions import CONVOLUTION_RULES
-from ...exporter.rules.embedding import EMBEDDING_RULES
-from ...exporter.rules.linear_algebra import LINALG_RULES
-from ...exporter.rules.merging import merged
-from ...exporter.rules.moving import MOVING_RULES
-from ...exporter.rules.nearest import NEAREST_RULES
-from ...exporter.rules.pooling_windows import WINDOW_RULES
-from ...exporter.rules.sampling import SAMPLING_RULES
+from ...exporter.rules.merging import SHARED_TABLES, merged
 from ...exporter.rules.scattering import SCATTER_RULES
 from ...exporter.rules.special_functions import SPECIAL_RULES
-from ...exporter.rules.strided import STRIDED_RULES
 from ...exporter.rules.traced import NotRewritten, traced
 from .choices import CHOICE_RULES
 from .creation import CREATION_RULES, filled, sizes_of
@@ -191,17 +182,9 @@ _LOGIC = {
 RULES = merged(
     SPECIAL_RULES,  # before the shared ones: their signbit divides by `reciprocal`
     SCATTER_RULES,  # before the shared mean, for indices of any size
-    _SHARED,
-    LINALG_RULES,
+    *SHARED_TABLES,
     CREATION_RULES,
     CHOICE_RULES,
-    STRIDED_RULES,
-    WINDOW_RULES,
-    NEAREST_RULES,
-    MOVING_RULES,
-    SAMPLING_RULES,
-    CONVOLUTION_RULES,
-    EMBEDDING_RULES,
     {aten.trunc.default: _trunc, aten.rsqrt.default: _rsqrt},
     {aten.copy.default: _copy, aten.reshape.default: _without_axes},
     dict.fromkeys((aten.squeeze.dims, aten.logsumexp.default), _itself),

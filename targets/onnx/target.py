@@ -100,12 +100,15 @@ class OnnxTarget:
             device_remedies={} if "cuda" in devices else {"cuda": _CUDA_REMEDY},
         )
 
-    def check(self, graph: Graph) -> list[Unsupported]:
+    def check(
+        self, graph: Graph, dialect: Literal["onnx", "tensorrt"] = "onnx"
+    ) -> list[Unsupported]:
         """Operators of `graph` that the installed torch and onnxscript cannot translate."""
         require("writing ONNX", _BUILDERS, _REMEDY)
         from .prepare import find_unsupported
 
-        return find_unsupported(graph, OnnxOptions().opset_for(graph.precision))
+        options = OnnxOptions(dialect=dialect)
+        return find_unsupported(graph, options.opset_for(graph.precision), _dialect(options))
 
     def convert(
         self,
@@ -191,9 +194,9 @@ class OnnxTarget:
 def _dialect(options: OnnxOptions) -> Dialect:
     if options.dialect == "onnx":
         return PLAIN
-    from ..tensorrt.dialect import tensorrt_dialect
+    from ..tensorrt.dialect import TENSORRT_DIALECT
 
-    return tensorrt_dialect()
+    return TENSORRT_DIALECT
 
 
 # A protobuf message ends at 2 GiB; some of it is the graph's.

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EngineSession"]
 
-# What engines begin with: measured for RTX 1.7; TensorRT's is the number that its messages expect
-# ("incompatible serialization version (.. != 1953657958)"), little-endian.
-_MAGIC = {b"ftrt": TENSORRT, b"vtrt": RTX}
-
 _REBUILD = "export again on the machine whose GPU is to run it, with its TensorRT"
 _SMALLER = "close other programs on the GPU, or export with a lower largest size of a dynamic dim"
 
@@ -171,8 +167,8 @@ def _read(product: Product, path: Path) -> bytes:
     data = path.read_bytes()
     if not data:
         raise InputFileError(f"{path} is empty", hint="export again")
-    other = _MAGIC.get(data[:4])
-    if other is not None and other != product:
+    other = next((one for one in (TENSORRT, RTX) if data.startswith(one.magic)), product)
+    if other != product:
         raise InputFileError(
             f"{path.name} is an engine of {other.title}, which {product.title} cannot load",
             hint=f"validate it as {other.name}",

@@ -13,9 +13,6 @@ from .recipe import Recipe
 
 __all__ = ["demand_gpu", "known_device", "open_rtx", "rebuilt_alike"]
 
-# What engines of RTX 1.7 begin with, measured.
-_RTX_MAGIC = b"vtrt"
-
 
 def open_rtx(path: Path, device: str, signature: Signature | None) -> Session:
     """A session on `NAME.rtx.engine`: "cpu" evaluates its network, "cuda" runs the engine.
@@ -40,7 +37,7 @@ def open_rtx(path: Path, device: str, signature: Signature | None) -> Session:
         )
     recipe.demand_unchanged(path.parent)
     with path.open("rb") as file:
-        if file.read(len(_RTX_MAGIC)) != _RTX_MAGIC:
+        if file.read(len(RTX.magic)) != RTX.magic:
             raise InputFileError(f"{path.name} is no engine of {RTX.title}", hint="export it again")
     if recipe.product != RTX.name:
         raise InputFileError(f"{path.name} is an engine of {recipe.product}, not of {RTX.name}")

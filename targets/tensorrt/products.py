@@ -17,7 +17,7 @@ class Product:
     """TensorRT or TensorRT for RTX. Their engines are different formats.
 
     name: the target's name; module: what is imported; title: as the vendor writes it.
-    distributions: which of them carries the version.
+    distributions: which of them carries the version. magic: what its engines begin with.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Product:
     module: str
     distributions: tuple[str, ...]
     remedy: str
+    magic: bytes
 
     def installed(self) -> bool:
         """Whether the module could be imported; imports nothing."""
@@ -56,6 +57,9 @@ TENSORRT = Product(
     module="tensorrt",
     distributions=("tensorrt", "tensorrt-cu13", "tensorrt-cu12"),
     remedy='pip install "isomorph[tensorrt]"',
+    # The number that its messages expect, little-endian: "incompatible serialization version
+    # (.. != 1953657958)".
+    magic=b"ftrt",
 )
 RTX = Product(
     name="tensorrt-rtx",
@@ -63,6 +67,7 @@ RTX = Product(
     module="tensorrt_rtx",
     distributions=("tensorrt-rtx-cu13", "tensorrt-rtx-cu12", "tensorrt-rtx"),
     remedy='pip install "isomorph[tensorrt-rtx]"',
+    magic=b"vtrt",  # measured with 1.7
 )
 
 

@@ -58,7 +58,6 @@ class TensorRtRtxTarget:
 
     def check(self, graph: Graph) -> list[Unsupported]:
         """Operators that ONNX cannot take; what TensorRT refuses only a build tells."""
-        require("writing ONNX", _BUILDERS[:3], 'pip install "isomorph[onnx]"')
         from .dialect import find_unsupported
 
         return find_unsupported(graph)

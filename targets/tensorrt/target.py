@@ -68,7 +68,6 @@ class TensorRtTarget:
 
     def check(self, graph: Graph) -> list[Unsupported]:
         """Operators that ONNX cannot take; what TensorRT refuses only a build tells."""
-        require("writing ONNX", _BUILDERS[:3], 'pip install "isomorph[onnx]"')
         from .dialect import find_unsupported
 
         return find_unsupported(graph)
@@ -114,7 +113,7 @@ class TensorRtTarget:
             inputs=network.onnx.inputs,
             outputs=network.onnx.outputs,
             versions={**network.onnx.versions, "tensorrt": TENSORRT.version() or "unknown"},
-            settled=network.onnx.settled,
+            settled={**network.onnx.settled, "timing_cache": _name_of(options.timing_cache)},
         )
 
     def open(
@@ -132,3 +131,8 @@ class TensorRtTarget:
         from .engine import EngineSession
 
         return EngineSession(TENSORRT, artifact, signature)
+
+
+def _name_of(file: str | None) -> str | None:
+    """What a manifest may say of a file: nothing in it depends on the machine's paths."""
+    return None if file is None else Path(file).name

@@ -6,6 +6,7 @@ The JSON schema is stable within a `schema` number; docs/parity.md lists it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ from ..verdict import FULL_RULE, Floor, Rule, Verdict
 
 if TYPE_CHECKING:
     from ...targets.evidence import Evidence
+    from .localization import Localization
 
 __all__ = ["SCHEMA", "CaseReport", "OutputReport", "Report"]
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ class Report:
 
     `method` is "float64" (noise floor against a float64 truth), "tolerance" (a
     fixed one, where float64 is impossible), or "none" (values not compared).
-    `reason` is one sentence that names the worst output.
+    `reason` is one sentence that names the worst output. `model`, `format`, `artifact` (names,
+    no paths) and `precision` say what was compared; `seconds` by stage, `versions` by package.
     """
 
     verdict: Verdict
@@ -108,6 +111,13 @@ class Report:
     capture: CaptureCheck = field(default_factory=CaptureCheck)
     notes: tuple[str, ...] = ()
     rule: Rule = FULL_RULE
+    model: str = ""
+    format: str = ""
+    artifact: str = ""
+    precision: str = "fp32"
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    localization: Localization | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document; numbers that JSON lacks are the strings "Infinity" and "NaN"."""
@@ -128,6 +138,13 @@ class Report:
                 "output": self.capture.output,
             },
             "notes": list(self.notes),
+            "model": self.model,
+            "format": self.format,
+            "artifact": self.artifact,
+            "precision": self.precision,
+            "seconds": dict(self.seconds),
+            "versions": dict(self.versions),
+            "localization": None if self.localization is None else self.localization.to_json(),
         }
 
 

@@ -59,7 +59,6 @@ class DeferredTarget:
         """Operators that ONNX cannot take; what TensorRT's builder refuses the device tells."""
         from ..dialect import find_unsupported
 
-        require("writing packages for TensorRT", _BUILDERS, _REMEDY)
         return find_unsupported(graph)
 
     def convert(
