@@ -77,8 +77,10 @@ def _output_report(spec: ReportedLike, findings: Sequence[Finding]) -> OutputRep
     verdict = over_cases([(f.case.kind, f.verdict) for f in findings if not f.empty])
     if verdict == "pass" and any(map(_unknown_on_usual_values, findings)):
         verdict = "unverified"
-    worst = max(findings, key=lambda f: f.severity, default=None)
-    ratios = [f.ratios for f in findings if f.ratios is not None]
+    # What earned nothing (zeros, whose floor is next to none) is told apart and is not the figure.
+    judged = [f for f in findings if f.verdict != "unverified"] or findings
+    worst = max(judged, key=lambda f: (f.verdict == "fail", f.severity), default=None)
+    ratios = [f.ratios for f in judged if f.ratios is not None]
     reason = ""
     if worst is not None and verdict == "fail":
         reason = f"{worst.reason} on case {worst.case.name} ({worst.case.description})"

@@ -50,15 +50,22 @@ class Lockstep:
         self._dead_after = _dead_after(self._nodes, keep=set(graph.output_nodes))
         self._guarded = {_storage(tensor) for tensor in self._weights.values()} - {0}
 
-    def run(self, lanes: Sequence[Lane]) -> list[dict[str, torch.Tensor] | LaneError]:
-        """Evaluate all lanes; per lane its outputs by name, or why it stopped."""
+    def run(
+        self,
+        lanes: Sequence[Lane],
+        observe: Callable[[Node, Sequence[Any]], None] = lambda node, values: None,
+    ) -> list[dict[str, torch.Tensor] | LaneError]:
+        """Evaluate all lanes; per lane its outputs by name, or why it stopped.
+
+        `observe` is told each operator's node and its values, one a lane (None where it stopped).
+        """
         run = _Run(self._module, lanes, self._guarded)
         with torch.no_grad():
             for node in self._nodes:
                 if node.op == "placeholder":
                     self._enter(node, run)
                 else:
-                    run.evaluate(node)
+                    observe(node, run.evaluate(node))
                 for dead in self._dead_after.get(node, ()):
                     run.drop(dead)
         results: list[dict[str, torch.Tensor] | LaneError] = []
@@ -132,8 +139,8 @@ class _Run:
             for key in [k for k in self._materialised if k[0] is node]:
                 self._forget(key)
 
-    def evaluate(self, node: Node) -> None:
-        """Evaluate one node in every lane that still runs."""
+    def evaluate(self, node: Node) -> list[Any]:
+        """Evaluate one node in every lane that still runs; its values."""
         results: list[Any] = [None] * len(self._lanes)
         for indices in self._by_policy.values():
             for index in indices:
@@ -145,6 +152,7 @@ class _Run:
                     self.failures[index] = LaneError(node, error)
             self._shrink_cache()
         self._values[node] = results
+        return results
 
     def _evaluate(self, node: Node, index: int) -> Any:
         lane = self._lanes[index]

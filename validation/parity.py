@@ -19,7 +19,7 @@ from .findings import report_of, shown_shape
 from .judging import Problem, judge_runs
 from .report.model import OutputReport, Report
 
-__all__ = ["as_given", "judge", "unverified"]
+__all__ = ["as_given", "judge", "run_case", "unverified"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -59,7 +59,7 @@ def judge(
             graph.outputs,
             reference,
             reference.cases,
-            lambda case, reading: _run(session, case, reading),
+            lambda case, reading: run_case(session, case, reading),
             readings=getattr(session, "readings", ()) or ("",),
             declared={spec.name: spec.dtype for spec in session.outputs},
             done=step.advance,
@@ -67,7 +67,9 @@ def judge(
     return report_of(graph.outputs, reference, session.evidence, findings)
 
 
-def _run(session: Session, case: Case, reading: str) -> tuple[Arrays | None, Problem | None]:
+def run_case(
+    session: Session, case: Case, reading: str = ""
+) -> tuple[Arrays | None, Problem | None]:
     """Outputs of the session, or why there are none."""
     arrays = {name: as_given(to_numpy(value)) for name, value in case.inputs.items()}
     how = {"reading": reading} if reading else {}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     from torch.export import ExportedProgram
 
-__all__ = ["to_onnx"]
+__all__ = ["legalised_program", "to_onnx"]
 
 
 def to_onnx(
@@ -59,6 +59,14 @@ def to_onnx(
         origins.update(node_origins(model))
     clean(model)
     return model
+
+
+def legalised_program(graph: Graph, opset: int, dialect: Dialect = PLAIN) -> ExportedProgram:
+    """The program that `to_onnx` translates, node by node."""
+    program = prepared(graph, opset, dialect)
+    if torchlib.fast_path_available() and lacking(program, opset):
+        return decomposed(program, opset, dialect)
+    return program
 
 
 def _translate(program: ExportedProgram, opset: int, dialect: Dialect) -> ir.Model:

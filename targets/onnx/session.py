@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,9 @@ from ..feed import checked_feed, with_bounds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from ..watching import Value
+    from .watching import WatchedFile
 
 __all__ = ["LAYOUT_OPTIMIZER", "OnnxSession"]
 
@@ -79,6 +82,7 @@ class OnnxSession(Closing):
         self.path = path
         self.optimized = optimized
         self._device = _known_device(device)
+        self._file: WatchedFile | None = None
         self._session: Any
         self._session, self._halves = _open(path, self._device, optimized)
         border = (self._session.get_inputs(), self._session.get_outputs())
@@ -117,8 +121,35 @@ class OnnxSession(Closing):
         given = {spec.name: _ort_value(feed[spec.name], spec.dtype) for spec in self.inputs}
         return [_array(value) for value in self._session.run_with_ort_values(names, given)]
 
+    def values(self) -> tuple[Value, ...]:
+        """What can be watched; see `Watching`."""
+        return self._watched().values()
+
+    def run_watching(
+        self, inputs: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """Outputs, and the values of `names`; see `Watching`."""
+        return self._watched().run(checked_feed(inputs, self.inputs), names)
+
+    def replay(
+        self, given: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """The values of `names` from those of `given` alone; see `Watching`."""
+        return self._watched().replay(given, names)
+
+    def _watched(self) -> WatchedFile:
+        if self._file is None:
+            from .watching import WatchedFile
+
+            left_out = _left_out(_written_halves(self.path))
+            self._file = WatchedFile(
+                self.path, lambda: _settings(self.path, self.optimized), left_out
+            )
+        return self._file
+
     def close(self) -> None:
         """Release the model's memory."""
+        self._file = None
         self._session = None
 
     def _evidence(self) -> Evidence:

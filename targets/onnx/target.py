@@ -14,8 +14,11 @@ from ..packages import found_versions, importable, installed_version, require
 from .dialect import PLAIN, Dialect
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
     from ...exporter.graph import Graph, Origin
     from ...exporter.signature import TensorSpec
+    from ..watching import Trail
     from .session import OnnxSession
 
 __all__ = ["OnnxOptions", "OnnxTarget"]
@@ -189,6 +192,18 @@ class OnnxTarget:
         from .session import OnnxSession
 
         return OnnxSession(artifact, device, signature, optimized=optimized)
+
+    def trail(self, graph: Graph, options: OnnxOptions, artifact: Path, scratch: Path) -> Trail:
+        """Which value of the file is which node of the graph, for localisation."""
+        from .trail import trail
+
+        return trail(self, graph, options, artifact, scratch)
+
+    def translated(self, graph: Graph, options: OnnxOptions) -> ExportedProgram:
+        """The legalised program that the file's values are named after."""
+        from .convert import legalised_program
+
+        return legalised_program(graph, options.opset_for(graph.precision), _dialect(options))
 
 
 def _dialect(options: OnnxOptions) -> Dialect:
