@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from . import __version__
+from .commands.localize import localize
 from .commands.options import (
     logged,
     only_json,
@@ -188,7 +189,9 @@ def validate(
 
             print_report(report)
         if report.verdict == "fail":
-            leave(ParityError(f"{artifact} fails: {report.reason}"), as_json)
+            found = report.localization
+            first = f"; {found.summary}" if found is not None else ""
+            leave(ParityError(f"{artifact} fails: {report.reason}{first}"), as_json)
         if report.verdict == "unverified":
             leave(
                 MissingRequirementError(
@@ -245,6 +248,9 @@ def targets(as_json: bool) -> None:
             from .rendering import print_targets
 
             print_targets(found)
+
+
+cli.add_command(localize)
 
 
 def _collect_garbage_rarely() -> None:

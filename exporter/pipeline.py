@@ -252,13 +252,28 @@ class _Run:
         return artifact
 
     def _check(self, plan: Plan, artifact: Artifact) -> tuple[Report, ...]:
+        from ..validation.checking import located
         from ..validation.parity import judge
 
         reference = self._shared_reference()
         reports = []
         for device in plan.devices:
             with muffled(), self._open(plan, artifact, device) as session:
-                reports.append(judge(self._graph, reference, session, progress=self._clock))
+                report = judge(self._graph, reference, session, progress=self._clock)
+                script = artifact.path.with_name(f"{artifact.path.name}.repro.py")
+                reports.append(
+                    located(
+                        report,
+                        self._graph,
+                        reference,
+                        session,
+                        plan.target,
+                        plan.options,
+                        artifact.path,
+                        reproduction=script,
+                        progress=self._clock,
+                    )
+                )
         return tuple(reports)
 
     @staticmethod
@@ -336,6 +351,10 @@ class _Run:
                 document = {"reports": [report.to_json() for report in reports]}
                 report_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
                 files.append(report_file)
+            for report in reports:
+                if report.localization is not None and report.localization.reproduction:
+                    script = staging.directory / report.localization.reproduction
+                    files += [f for f in (script, script.with_suffix(".npz")) if f not in files]
         files.append(manifest_file)
         if verdict == "fail":
             finals = _reject(plan, files)
@@ -350,7 +369,7 @@ class _Run:
             verdict=verdict,
             evidence=reports[0].evidence if reports else None,
             seconds={},
-            report_path=finals[-2] if reports else None,
+            report_path=finals[files.index(report_file)] if reports else None,
             reports=reports,
             notes=(*artifact.notes, *(note for r in reports for note in r.notes)),
         )

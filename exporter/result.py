@@ -53,7 +53,7 @@ class ExportedArtifact:
             return None
         return ParityError(
             f"{self.format}: the artifact does not compute what the model computes: "
-            f"{self.report.reason}",
+            f"{self.report.reason}{_first_wrong(self.report)}",
             hint=f"it was moved to {self.path.parent}/ with its report" if self.path else None,
         )
 
@@ -73,6 +73,10 @@ class ExportedArtifact:
             "notes": list(self.notes),
             **({"error": error_document(self.error)} if self.error else {}),
         }
+
+
+def _first_wrong(report: Report) -> str:
+    return f"; {report.localization.summary}" if report.localization is not None else ""
 
 
 @dataclass(frozen=True)

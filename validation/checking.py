@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConversionError, InputFileError, UsageError
+from ..errors import ConversionError, InputFileError, UsageError, first_line
 from ..exporter.source import Request, in_eval_mode, open_source, sample_entries
 from ..manifest import Manifest, manifest_path
 from ..progress import Progress, Silent
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..targets.base import Session, Target
     from .report import Report
 
-__all__ = ["load", "make_reference", "validate"]
+__all__ = ["load", "located", "make_reference", "validate"]
 
 
 _FROZEN = (
@@ -77,6 +78,8 @@ def validate(
     trust: bool = False,
     allow: Sequence[str] = (),
     progress: Progress | None = None,
+    reproduction: Path | None = None,
+    case: str | None = None,
 ) -> Report:
     """Does the artifact compute what the model `against` computes?
 
@@ -90,6 +93,8 @@ def validate(
         precision: "fp32", "fp16" or "bf16": whose noise the artifact may have.
         trust: also lets an artifact that is native code run; see `load`.
         progress: told about stages; silent by default.
+        reproduction: where to write a script that shows the wrong operator alone, if one is found.
+        case: the case on which a fault is localised; None: the worst.
 
     Raises:
         InputFileError: the artifact or the checkpoint cannot be read, or is not trusted.
@@ -125,10 +130,66 @@ def validate(
             notes += _verified(target, path)
             found = make_reference(source.capture, source.module, samples, progress, graph)
             report = judge(graph, found, session, progress=progress)
+            report = located(
+                report,
+                graph,
+                found,
+                session,
+                target,
+                _options_of(target, manifest),
+                path,
+                reproduction=reproduction,
+                case=case,
+                progress=progress,
+            )
         if source.fingerprint is not None:
             source.fingerprint.demand_unchanged()
     notes += [*source.notes, *mode_notes, *graph.notes]
     return replace(report, notes=tuple(dict.fromkeys((*notes, *report.notes))))
+
+
+def located(
+    report: Report,
+    graph: Graph,
+    found: reference.Reference,
+    session: Session,
+    target: Target,
+    options: Any,
+    artifact: Path,
+    *,
+    reproduction: Path | None = None,
+    case: str | None = None,
+    progress: Progress,
+) -> Report:
+    """`report` with the first wrong operator, if it fails; see `localize.localize`.
+
+    A verdict stands whether or not its cause is found: what keeps it from being found is a note.
+    """
+    if report.verdict != "fail" or not found.capture.passed:
+        return report
+    from .localize import localize
+
+    try:
+        return replace(
+            report,
+            localization=localize(
+                graph,
+                found,
+                report,
+                session,
+                target,
+                options,
+                artifact,
+                reproduction=reproduction,
+                case=case,
+                progress=progress,
+            ),
+        )
+    except (UsageError, OSError):
+        raise
+    except Exception as error:  # noqa: BLE001 - runtimes and converters may raise anything
+        what = f"the fault could not be localised: {type(error).__name__}: {first_line(error)}"
+        return replace(report, notes=(*report.notes, what))
 
 
 def load(artifact: str | Path, device: str | None = None, *, trust: bool = False) -> Session:
@@ -145,6 +206,16 @@ def load(artifact: str | Path, device: str | None = None, *, trust: bool = False
     target, manifest, _ = _identify(path)
     _demand_trust(target, path, trust)
     return target.open(path, device or _first_device(target), _signature(manifest))
+
+
+def _options_of(target: Target, manifest: Manifest | None) -> Any:
+    """Those that the artifact was converted with, as far as its manifest tells and they exist."""
+    fields = {field.name for field in dataclasses.fields(target.options_type)}
+    known = manifest.document.get("options", {}) if manifest is not None else {}
+    try:
+        return target.options_type(**{k: v for k, v in known.items() if k in fields})
+    except (TypeError, UsageError):  # a manifest that somebody wrote by hand
+        return target.options_type()
 
 
 def _demand_trust(target: Target, path: Path, trust: bool) -> None:

@@ -43,7 +43,7 @@ def text_of(report: Report, **options) -> str:
 
 def test_json_is_plain_and_complete(trial):
     document = json.loads(json.dumps(trial.judge().to_json(), allow_nan=False))
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["verdict"] == "pass"
     assert document["evidence"]["kind"] == "executed"
     assert document["limits"] == {"peak": 6, "rms": 4}

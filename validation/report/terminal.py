@@ -10,6 +10,7 @@ from ..verdict import Verdict
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from .localization import Localization
     from .model import OutputReport, Report
 
 __all__ = ["render"]
@@ -64,6 +65,46 @@ def render(report: Report, console: Console) -> None:
     if told := _told_by_runtime(report):
         console.print(Text(f"  runtime: {told}"))
     _render_remarks(report, console)
+    if report.localization is not None:
+        _render_localization(report.localization, console)
+
+
+def _render_localization(found: Localization, console: Console) -> None:
+    """The operator with its line, and the stages with the first wrong one marked."""
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text(f"first wrong operator (case {found.case})", style="bold"))
+    if (culprit := found.culprit) is not None:
+        names = " + ".join(target.removeprefix("aten.") for target in culprit.targets)
+        console.print(Text.assemble("  operator  ", (names, "bold red")))
+        if culprit.module:
+            console.print(Text(f"  module    {culprit.module}"))
+        if culprit.location:
+            console.print(Text(f"  line      {culprit.location}: {culprit.source}"))
+        console.print(Text(f"  node      {culprit.artifact_operator} {culprit.artifact_node}"))
+        alone = "" if culprit.alone is None else f", {_figure(culprit.alone)} run alone"
+        console.print(
+            Text(
+                f"  error     {_figure(culprit.before)} floors before, "
+                f"{_figure(culprit.after)} after{alone}"
+            )
+        )
+    else:
+        console.print(Text(f"  {found.summary}"))
+    table = Table("  stage", "peak", "rms", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for stage in found.stages:
+        state = {True: "ok", False: "wrong", None: "not run"}[stage.passed]
+        first = " <- first wrong" if stage.name == found.stage else ""
+        table.add_row(
+            Text(f"  {stage.name}"),
+            _figure(stage.peak_ratio),
+            _figure(stage.rms_ratio),
+            Text(f"{state}{first}{f': {stage.note}' if stage.note else ''}"),
+        )
+    console.print(table)
+    for note in found.notes:
+        console.print(Text(f"  note: {note}"))
 
 
 def _render_remarks(report: Report, console: Console) -> None:
