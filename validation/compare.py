@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 __all__ = [
     "Errors",
     "Signal",
+    "HISTOGRAM_EDGES",
     "discrete_mismatches",
+    "error_histogram",
     "errors_of",
     "nonfinite_codes",
     "nonfinite_mismatches",
@@ -27,6 +29,10 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
+
+# Powers of two between which the errors of elements are counted, relative to RMS(T): from far below
+# float32's spacing (2^-23) to far above the output itself.
+HISTOGRAM_EDGES = tuple(range(-40, 9, 2))
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,19 @@ def errors_of(values: Array, truth: Array) -> Errors:
     with np.errstate(divide="ignore", over="ignore"):
         relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
     return Errors(error.size, _peak(error), _rms(error), _peak(relative))
+
+
+def error_histogram(values: Array, truth: Array) -> Tuple[int, ...]:
+    """Number of elements by log2(|e| / RMS(T)), between the edges and one bin below and above.
+
+    Elements that are not finite on both sides are left out.
+    """
+    got, expected = _wide(values).reshape(-1), _wide(truth).reshape(-1)
+    finite = np.isfinite(got) & np.isfinite(expected)
+    error, size = np.abs(got[finite] - expected[finite]), _rms(np.abs(expected[finite]))
+    with np.errstate(divide="ignore"):
+        places = np.digitize(np.log2(error / (size or 1.0)), HISTOGRAM_EDGES)
+    return tuple(np.bincount(places, minlength=len(HISTOGRAM_EDGES) + 1).tolist())
 
 
 def pool_signals(parts: Iterable[Signal]) -> Signal:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .judging import Finding, OutputLike, distance
-from .report.model import CaseReport, OutputReport, Report
+from .report.model import CaseReport, KindReport, OutputReport, Report
 from .verdict import (
     EXTREME_KINDS,
     OWN_KINDS,
@@ -100,7 +100,36 @@ def _output_report(spec: ReportedLike, findings: Sequence[Finding]) -> OutputRep
         worst_case=worst.case.name if worst else None,
         mismatches=sum(f.mismatches for f in findings),
         unstable=sum(f.unstable for f in findings),
+        kinds=tuple(_kind_reports(findings)),
+        histogram=_histogram(findings),
     )
+
+
+def _kind_reports(findings: Sequence[Finding]) -> Iterator[KindReport]:
+    """One output's findings kind by kind, in the order in which the kinds were tried."""
+    for kind in dict.fromkeys(f.case.kind for f in findings):
+        members = [f for f in findings if f.case.kind == kind]
+        verdicts = {f.verdict for f in members}
+        order: tuple[Verdict, ...] = ("fail", "pass", "unverified")
+        verdict = next(v for v in order if v in verdicts)
+        # What earned nothing gives no figure, as in the figures of the whole output.
+        judged = [f for f in members if f.verdict != "unverified"] or members
+        ratios = [f.ratios for f in judged if f.ratios is not None]
+        reasons = [f.reason for f in members if f.verdict == verdict and f.reason]
+        yield KindReport(
+            kind=kind,
+            verdict=verdict,
+            cases=len({f.case.key for f in members}),
+            reason=reasons[0] if reasons else "",
+            peak_ratio=max((r.peak for r in ratios), default=None),
+            rms_ratio=max((r.rms for r in ratios), default=None),
+        )
+
+
+def _histogram(findings: Sequence[Finding]) -> tuple[int, ...]:
+    """Elements of all usual cases by their error."""
+    counts = [f.histogram for f in findings if f.histogram and f.case.kind not in EXTREME_KINDS]
+    return tuple(sum(column) for column in zip(*counts))  # noqa: B905 - all of one length
 
 
 def _unknown_on_usual_values(finding: Finding) -> bool:
@@ -129,6 +158,7 @@ def _case_reports(findings: Sequence[Finding]) -> Iterator[CaseReport]:
         yield CaseReport(
             name=case.name,
             kind=case.kind,
+            generator=case.generator,
             description=case.description,
             verdict=verdict,
             reason=next((f"{f.output}: {f.reason}" for f in members if f.verdict == verdict), "")

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Tuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .compare import Errors, discrete_mismatches, errors_of, nonfinite_mismatches
+from .compare import (
+    Errors,
+    discrete_mismatches,
+    error_histogram,
+    errors_of,
+    nonfinite_mismatches,
+)
 from .verdict import (
     EXTREME_KINDS,
     NOISE_DOMINATED,
@@ -66,6 +72,7 @@ class Tried:
     kind: str
     description: str
     key: str
+    generator: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,8 @@ class Finding:
     """One output of one run of a case, first as observed, then judged.
 
     `errors` is None where there is nothing to measure in floors. `unknown`: the session itself
-    could not tell what its runtime computes.
+    could not tell what its runtime computes. `histogram` counts the elements by their error, see
+    `compare.error_histogram`.
     """
 
     case: Tried
@@ -95,6 +103,7 @@ class Finding:
     unstable: int = 0
     empty: bool = False
     unknown: bool = False
+    histogram: Tuple[int, ...] = ()
 
     @property
     def severity(self) -> float:
@@ -137,7 +146,8 @@ def judge_runs(
             if repeated and _identical(values, first.get(reading)):
                 continue
             label = " ".join(filter(None, (case.name, repeated, reading and f"({reading})")))
-            tried = Tried(label, case.kind, case.description, case.name)
+            made_by = getattr(case, "generator", "")
+            tried = Tried(label, case.kind, case.description, case.name, made_by)
             findings += [
                 _observe(output, tried, reference, values, problem, declared.get(output.name))
                 for output in outputs
@@ -226,7 +236,9 @@ def _observe(
         return fail(f"{wrong} of {value.size} elements are NaN or Inf on one side only", wrong)
     if expected.codes is not None and (expected.codes == 1).any():
         return Finding(case, output.name, "unverified", "the model itself gives NaN here")
-    return Finding(case, output.name, "pass", errors=errors_of(value, expected.truth))
+    errors = errors_of(value, expected.truth)
+    counts = error_histogram(value, expected.truth)
+    return Finding(case, output.name, "pass", errors=errors, histogram=counts)
 
 
 def _observe_discrete(

@@ -83,7 +83,7 @@ def write_reproduction(
     lines += [f"{node.name} = {_call(node)}" for node in segment.nodes]
     data = path.with_suffix(".npz")
     with data.open("wb") as file:
-        np.savez_compressed(file, **arrays, artifact=got)
+        np.savez_compressed(file, allow_pickle=False, **arrays, artifact=got)
     where = ", ".join(part for part in (culprit.module, culprit.location) if part)
     operator = " + ".join(culprit.targets)
     path.write_text(

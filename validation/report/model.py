@@ -17,9 +17,31 @@ if TYPE_CHECKING:
     from ...targets.evidence import Evidence
     from .localization import Localization
 
-__all__ = ["SCHEMA", "CaseReport", "OutputReport", "Report"]
+__all__ = ["SCHEMA", "CaseReport", "KindReport", "OutputReport", "Report"]
 
 SCHEMA = 2
+
+
+@dataclass(frozen=True)
+class KindReport:
+    """One output over the cases of one kind of input; figures in floors, the largest of them."""
+
+    kind: str
+    verdict: Verdict
+    cases: int
+    reason: str = ""
+    peak_ratio: float | None = None
+    rms_ratio: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "verdict": self.verdict,
+            "cases": self.cases,
+            "reason": self.reason,
+            "peak_ratio": _number(self.peak_ratio),
+            "rms_ratio": _number(self.rms_ratio),
+        }
 
 
 @dataclass(frozen=True)
@@ -31,7 +53,8 @@ class OutputReport:
     be compared. `max_abs` and `max_rel` are the largest distances from the truth
     in `worst_case`, and `floor` is its absolute floor. `mismatches` counts integers and booleans
     (or NaN and Inf) that differ, `unstable` those that noise changes. `shape`
-    holds sizes and names of dims.
+    holds sizes and names of dims. `histogram` counts the elements of the cases of usual values by
+    log2(|e| / RMS(T)), between `compare.HISTOGRAM_EDGES`; empty for integers.
     """
 
     name: str
@@ -47,6 +70,8 @@ class OutputReport:
     worst_case: str | None = None
     mismatches: int = 0
     unstable: int = 0
+    kinds: tuple[KindReport, ...] = ()
+    histogram: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -65,6 +90,8 @@ class OutputReport:
             "worst_case": self.worst_case,
             "mismatches": self.mismatches,
             "unstable": self.unstable,
+            "kinds": [kind.to_json() for kind in self.kinds],
+            "histogram": list(self.histogram),
         }
 
 
@@ -79,11 +106,13 @@ class CaseReport:
     reason: str = ""
     peak_ratio: float | None = None
     rms_ratio: float | None = None
+    generator: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "kind": self.kind,
+            "generator": self.generator,
             "description": self.description,
             "verdict": self.verdict,
             "reason": self.reason,
