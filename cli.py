@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from . import __version__
+from .commands.diff import diff
 from .commands.localize import localize
 from .commands.options import (
     logged,
@@ -21,6 +22,7 @@ from .commands.options import (
     request_of,
     source_options,
 )
+from .commands.reporting import ReportFiles, report_option
 from .errors import MissingRequirementError, ParityError, UsageError
 from .failures import failures, leave, print_failure
 
@@ -94,6 +96,7 @@ def cli() -> None:
     help="Fail unless the artifact was checked at least this way: run by its own runtime "
     "(executed), or computed by an evaluator of ours (evaluated).",
 )
+@report_option
 def export(
     source: str,
     formats: tuple[str, ...],
@@ -119,6 +122,7 @@ def export(
         from .exporter.pipeline import export as run
         from .targets.options import split_settings
 
+        files = ReportFiles.parse(given["report_texts"])
         names = formats or ("onnx",)
         options = split_settings(settings, names)
         with only_json(as_json), logged(given):
@@ -137,6 +141,7 @@ def export(
                 progress=progress_of(given),
                 **request_of(given),
             )
+        files.write([report for artifact in result.artifacts for report in artifact.timed()])
         if as_json:
             print_json(result.to_json())
         else:
@@ -157,6 +162,7 @@ def export(
     type=click.Choice(["fp32", "fp16", "bf16"]),
     help="Whose noise the artifact may have. Default: what the manifest says, else fp32.",
 )
+@report_option
 def validate(
     artifact: str, against: str, device: str | None, precision: str | None, **given: Any
 ) -> None:
@@ -172,6 +178,7 @@ def validate(
     with failures(as_json, given["verbose"], against):
         from .validation.checking import validate as run
 
+        files = ReportFiles.parse(given["report_texts"])
         with only_json(as_json), logged(given):
             report = run(
                 artifact,
@@ -182,6 +189,7 @@ def validate(
                 progress=progress_of(given),
                 **request_of(given),
             )
+        files.write([report])
         if as_json:
             print_json(report.to_json())
         else:
@@ -251,6 +259,7 @@ def targets(as_json: bool) -> None:
 
 
 cli.add_command(localize)
+cli.add_command(diff)
 
 
 def _collect_garbage_rarely() -> None:

@@ -10,6 +10,7 @@ import click
 from ..errors import MissingRequirementError, ParityError
 from ..failures import failures, leave
 from .options import logged, only_json, print_json, progress_of, request_of, source_options
+from .reporting import ReportFiles, report_option
 
 __all__ = ["localize"]
 
@@ -30,6 +31,7 @@ __all__ = ["localize"]
     metavar="FILE.py",
     help="Where the reproduction is written. Default: ARTIFACT.repro.py.",
 )
+@report_option
 def localize(
     artifact: str,
     against: str,
@@ -53,6 +55,7 @@ def localize(
         from ..validation.checking import validate as run
 
         script = Path(repro) if repro else Path(f"{artifact}.repro.py")
+        files = ReportFiles.parse(given["report_texts"])
         with only_json(as_json), logged(given):
             report = run(
                 artifact,
@@ -65,6 +68,7 @@ def localize(
                 case=case,
                 **request_of(given),
             )
+        files.write([report])
         if as_json:
             print_json(report.to_json())
         else:

@@ -252,14 +252,21 @@ class _Run:
         return artifact
 
     def _check(self, plan: Plan, artifact: Artifact) -> tuple[Report, ...]:
-        from ..validation.checking import located
+        from ..validation.checking import label_of, located
         from ..validation.parity import judge
 
         reference = self._shared_reference()
         reports = []
         for device in plan.devices:
             with muffled(), self._open(plan, artifact, device) as session:
-                report = judge(self._graph, reference, session, progress=self._clock)
+                report = replace(
+                    judge(self._graph, reference, session, progress=self._clock),
+                    model=label_of(self._source.path or self._source.module),
+                    format=plan.target.name,
+                    artifact=plan.destination.name,
+                    precision=self._graph.precision,
+                    versions=artifact.versions,
+                )
                 script = artifact.path.with_name(f"{artifact.path.name}.repro.py")
                 reports.append(
                     located(
@@ -331,6 +338,8 @@ class _Run:
     ) -> ExportedArtifact:
         import json
 
+        from ..validation.report.document import document_of
+
         name = plan.destination.name
         manifest = build_manifest(
             artifact,
@@ -348,8 +357,8 @@ class _Run:
             manifest.write(manifest_file)
             files = list(artifact.files)
             if reports:
-                document = {"reports": [report.to_json() for report in reports]}
-                report_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+                text = json.dumps(document_of(reports), indent=2) + "\n"
+                report_file.write_text(text, encoding="utf-8")
                 files.append(report_file)
             for report in reports:
                 if report.localization is not None and report.localization.reproduction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,10 @@ class ExportedArtifact:
         """The report of the device that came out worst; None if nothing was validated."""
         order = {"fail": 0, "unverified": 1, "pass": 2}
         return min(self.reports, key=lambda r: order[r.verdict], default=None)
+
+    def timed(self) -> tuple[Report, ...]:
+        """The reports with the seconds of each stage, which no file beside the artifact holds."""
+        return tuple(replace(report, seconds=self.seconds) for report in self.reports)
 
     def failure(self) -> IsomorphError | None:
         """The error that this entry stands for, if it is not good."""

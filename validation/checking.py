@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..targets.base import Session, Target
     from .report import Report
 
-__all__ = ["load", "located", "make_reference", "validate"]
+__all__ = ["label_of", "load", "located", "make_reference", "validate"]
 
 
 _FROZEN = (
@@ -145,7 +145,20 @@ def validate(
         if source.fingerprint is not None:
             source.fingerprint.demand_unchanged()
     notes += [*source.notes, *mode_notes, *graph.notes]
-    return replace(report, notes=tuple(dict.fromkeys((*notes, *report.notes))))
+    return replace(
+        report,
+        notes=tuple(dict.fromkeys((*notes, *report.notes))),
+        model=label_of(against),
+        format=target.name,
+        artifact=path.name,
+        precision=wanted,
+        versions=dict(manifest.document.get("versions") or {}) if manifest is not None else {},
+    )
+
+
+def label_of(source: Any) -> str:
+    """What a report calls a model: the file's name, or the module's class."""
+    return Path(source).name if isinstance(source, (str, Path)) else type(source).__name__
 
 
 def located(

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Tuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "HISTOGRAM_EDGES",
     "Errors",
     "Signal",
-    "HISTOGRAM_EDGES",
     "discrete_mismatches",
     "error_histogram",
     "errors_of",
@@ -79,7 +79,7 @@ def errors_of(values: Array, truth: Array) -> Errors:
     return Errors(error.size, _peak(error), _rms(error), _peak(relative))
 
 
-def error_histogram(values: Array, truth: Array) -> Tuple[int, ...]:
+def error_histogram(values: Array, truth: Array) -> tuple[int, ...]:
     """Number of elements by log2(|e| / RMS(T)), between the edges and one bin below and above.
 
     Elements that are not finite on both sides are left out.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +103,7 @@ class Finding:
     unstable: int = 0
     empty: bool = False
     unknown: bool = False
-    histogram: Tuple[int, ...] = ()
+    histogram: tuple[int, ...] = ()
 
     @property
     def severity(self) -> float:

@@ -1,4 +1,4 @@
-"""SARIF 2.1.0: a failed parity as a finding at the line of the user's code that is computed wrongly."""
+"""SARIF 2.1.0: a failed parity as a finding at the line of the user's code that is at fault."""
 
 from __future__ import annotations
 
