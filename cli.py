@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from . import __version__
+from .commands.check import check
 from .commands.diff import diff
 from .commands.localize import localize
 from .commands.options import (
@@ -258,6 +259,7 @@ def targets(as_json: bool) -> None:
             print_targets(found)
 
 
+cli.add_command(check)
 cli.add_command(localize)
 cli.add_command(diff)
 

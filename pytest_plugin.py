@@ -1,0 +1,131 @@
+"""A pytest plug-in: `parity("model.pt", formats=["onnx"])` in a test fails where parity fails.
+
+Nothing heavy is imported before a test calls the fixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    import torch
+
+    from .exporter.result import ExportedArtifact, ExportResult
+
+__all__ = ["Parity", "parity"]
+
+Parity = Callable[..., "ExportResult"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The folder for reports."""
+    group = parser.getgroup("isomorph")
+    group.addoption(
+        "--parity-reports",
+        metavar="DIR",
+        help="write each parity report as JSON and HTML into DIR, named after its test",
+    )
+
+
+@pytest.fixture
+def parity(request: pytest.FixtureRequest, tmp_path: Path) -> Parity:
+    """Exports a model, checks each artifact, and fails the test unless all pass.
+
+    `parity(source, formats=..., missing="fail", **options)`: source is a checkpoint's path or a
+    module; options are those of `isomorph.export`. What could not be verified is a failure too
+    (`require="executed"` asks for more). `missing="skip"` skips the test where this machine lacks
+    a package or a device. Returns the `ExportResult`.
+    """
+
+    def run(
+        source: str | Path | torch.nn.Module,
+        formats: str | Sequence[str] = "onnx",
+        *,
+        missing: str = "fail",
+        require: str = "evaluated",
+        **options: Any,
+    ) -> ExportResult:
+        __tracebackhide__ = True
+        from .errors import IsomorphError, MissingRequirementError
+        from .exporter.pipeline import export
+
+        if missing not in ("fail", "skip"):
+            raise ValueError(f"missing takes fail or skip, not {missing!r}")
+        names = [formats] if isinstance(formats, str) else list(formats)
+        folder = tmp_path / "parity"
+        folder.mkdir(exist_ok=True)
+        try:
+            result = export(source, names, output=folder, require=require, **_listed(options))
+        except MissingRequirementError as error:
+            if missing == "skip":
+                pytest.skip(error.message)
+            pytest.fail(_error(error), pytrace=False)
+        except IsomorphError as error:
+            pytest.fail(_error(error), pytrace=False)
+        _attach(request, result)
+        lacking = [
+            a.error for a in result.artifacts if isinstance(a.error, MissingRequirementError)
+        ]
+        bad = [a for a in result.artifacts if a.failure() is not None]
+        if lacking and missing == "skip" and len(lacking) == len(bad):
+            pytest.skip(lacking[0].message)
+        if bad:
+            pytest.fail("\n\n".join(map(_told, bad)), pytrace=False)
+        return result
+
+    return run
+
+
+def _listed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A single sample, device or text may be given bare."""
+    plural = ("data", "devices", "allow")
+    return {
+        key: [value] if key in plural and isinstance(value, (str, Path)) else value
+        for key, value in options.items()
+    }
+
+
+def _error(error: Any) -> str:
+    return f"{error.message}\n{error.hint}" if error.hint else str(error.message)
+
+
+def _told(artifact: ExportedArtifact) -> str:
+    """The report as a terminal shows it, or the error."""
+    report = artifact.report
+    if report is None or report.verdict == "pass":
+        error = artifact.failure()
+        return f"{artifact.format}: {_error(error) if error is not None else ''}"
+    return f"{artifact.format}\n{_text(report)}"
+
+
+def _text(report: Any) -> str:
+    from io import StringIO
+
+    from rich.console import Console
+
+    from .validation.report.terminal import render
+
+    stream = StringIO()
+    render(report, Console(file=stream, width=100, no_color=True, force_terminal=False))
+    return stream.getvalue().rstrip()
+
+
+def _attach(request: pytest.FixtureRequest, result: ExportResult) -> None:
+    """To the test's item, so that JUnit XML and other reports hold it; and as files if asked."""
+    reports = [report for artifact in result.artifacts for report in artifact.timed()]
+    for report in reports:
+        name = f"parity {report.format} {report.evidence.device}"
+        request.node.user_properties.append((name, f"{report.verdict}: {report.reason}"))
+        request.node.add_report_section("call", name, _text(report))
+    if folder := request.config.getoption("--parity-reports"):
+        from .validation.report.document import document_of, write
+
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in request.node.nodeid)[-150:]
+        for kind, suffix in (("json", "report.json"), ("html", "html")):
+            write(document_of(reports), kind, target / f"{stem}.{suffix}")
