@@ -13,6 +13,7 @@ from ..errors import MissingRequirementError, UsageError
 from ..exporter.signature import TensorSpec
 from .cuda import CUDA_REMEDY
 from .feed import checked_feed
+from .tf32 import tf32_allowed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,16 +86,24 @@ def as_arrays(
 
 @contextmanager
 def exact_float32() -> Iterator[None]:
-    """Float32 products in float32: no TF32 on GPUs, no bfloat16 on CPUs; restored afterwards."""
+    """Float32 products in float32: no TF32 on GPUs, no bfloat16 on CPUs; restored afterwards.
+
+    TF32 is on where `tf32_allowed`.
+    """
     settings = _precision_settings()
     before = [setting.fp32_precision for setting in settings]
+    on_gpu = "tf32" if tf32_allowed() else "ieee"
     try:
-        for setting in settings:
-            setting.fp32_precision = "ieee"
+        for index, setting in enumerate(settings):
+            setting.fp32_precision = on_gpu if index < _OF_CUDA else "ieee"
         yield
     finally:
         for setting, value in zip(settings, before, strict=True):
             setting.fp32_precision = value
+
+
+# How many of `_precision_settings` are a GPU's.
+_OF_CUDA = 3
 
 
 def _precision_settings() -> list[Any]:

@@ -22,6 +22,7 @@ from ...exporter.signature import TensorSpec
 from ..base import Evidence
 from ..closing import Closing
 from ..tensors import as_arrays, as_tensors, exact_float32, torch_device
+from ..tf32 import tf32_allowed
 from .compile import NAMES_KEY
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class AotInductorSession(Closing):
             device=str(self._device),
             details={
                 "instructions": metadata.get("AOTI_CPU_ISA") or "unknown",
-                **({"tf32": False} if self._device.type == "cuda" else {}),
+                **({"tf32": tf32_allowed()} if self._device.type == "cuda" else {}),
             },
         )
 

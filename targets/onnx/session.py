@@ -21,6 +21,7 @@ from ..base import Evidence, Signature
 from ..bfloat16 import from_bits, to_bits
 from ..closing import Closing
 from ..feed import checked_feed, with_bounds
+from ..tf32 import tf32_allowed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -206,7 +207,10 @@ def _open(path: Path, device: str, optimized: bool) -> tuple[Any, str | None]:
             settings.optimized_model_filepath = str(saved)
         try:
             session = onnxruntime.InferenceSession(
-                str(path), settings, providers=[provider], disabled_optimizers=_left_out(written)
+                str(path),
+                settings,
+                providers=[(provider, _provider_options(device))],
+                disabled_optimizers=_left_out(written),
             )
         except Exception as error:
             raise _load_error(path, error) from error
@@ -219,6 +223,11 @@ def _open(path: Path, device: str, optimized: bool) -> tuple[Any, str | None]:
             hint="check the GPU driver and that the CUDA libraries ONNX Runtime needs are found",
         )
     return session, halves
+
+
+def _provider_options(device: str) -> dict[str, str]:
+    """ONNX Runtime's CUDA provider would use TF32 where nothing is said."""
+    return {"use_tf32": str(int(tf32_allowed()))} if device == "cuda" else {}
 
 
 def _written_halves(path: Path) -> dict[str, int] | None:

@@ -17,6 +17,7 @@ from ..base import Evidence
 from ..closing import Closing
 from ..packages import require
 from ..tensors import as_arrays, as_tensors, exact_float32, torch_device
+from ..tf32 import tf32_allowed
 from .archive import NAMES_FILE
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ class TorchScriptSession(Closing):
             runtime="torch.jit",
             version=torch.__version__,
             device=str(self._device),
-            details={"fusion": "off", **({"tf32": False} if self._device.type == "cuda" else {})},
+            details={
+                "fusion": "off",
+                **({"tf32": tf32_allowed()} if self._device.type == "cuda" else {}),
+            },
         )
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
