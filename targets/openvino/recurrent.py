@@ -36,7 +36,13 @@ def _lstm_direction(
     reverse: bool,
 ) -> torch.Tensor:
     """x [batch, time, in], states [batch, hidden] -> [batch, time + 2, hidden]; h, c at the end."""
-    raise NotImplementedError("exists to be converted, not run")
+    none = torch.zeros_like(b)
+    sequence = x.flip(1) if reverse else x
+    y, last, cell = torch.lstm(
+        sequence, (h[None], c[None]), [w, r, b, none], True, 1, 0.0, False, False, True
+    )
+    y = y.flip(1) if reverse else y
+    return torch.cat([y, last.transpose(0, 1), cell.transpose(0, 1)], 1)
 
 
 @torch.library.custom_op("isomorph::gru_direction", mutates_args=())
@@ -49,7 +55,13 @@ def _gru_direction(
     reverse: bool,
 ) -> torch.Tensor:
     """x [batch, time, in], state [batch, hidden] -> [batch, time + 1, hidden]; h at the end."""
-    raise NotImplementedError("exists to be converted, not run")
+    of_input, of_state = b.chunk(2)
+    sequence = x.flip(1) if reverse else x
+    y, last = torch.gru(
+        sequence, h[None], [w, r, of_input, of_state], True, 1, 0.0, False, False, True
+    )
+    y = y.flip(1) if reverse else y
+    return torch.cat([y, last.transpose(0, 1)], 1)
 
 
 @_lstm_direction.register_fake

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from ...errors import (
     ConversionError,
     InputFileError,
+    IsomorphError,
     MissingRequirementError,
     UsageError,
 )
@@ -21,9 +22,12 @@ from ..closing import Closing
 from ..feed import checked_feed
 from ..int32 import require_int32
 from .border import OPENVINO_TYPES
+from .watching import WatchedModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from ..watching import Value
 
 __all__ = ["OpenVinoSession"]
 
@@ -38,6 +42,7 @@ class OpenVinoSession(Closing):
         path: the `.xml` file; the `.bin` is looked for beside it.
         device: `cpu`, `gpu`, `npu`, or a numbered one such as `gpu.1`.
         signature: names of dims, which the file does not hold.
+        watched: whether `run` asks for every value inside, which keeps OpenVINO from fusing.
 
     Raises:
         MissingRequirementError: OpenVINO does not list the device.
@@ -45,12 +50,20 @@ class OpenVinoSession(Closing):
         ConversionError: the files are sound, but the device cannot run them.
     """
 
-    def __init__(self, path: Path, device: str = "cpu", signature: Signature | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        device: str = "cpu",
+        signature: Signature | None = None,
+        *,
+        watched: bool = False,
+    ) -> None:
         self.path = path
-        self._model: Any = None
         model = _read(path)
-        name = _known_device(device)
-        self._compiled: Any = _compile(path, model, name)
+        self._device = _known_device(device)
+        self._model: Any = model
+        self._watched = watched
+        self._compiled: Any = _compile(path, model, self._device)
         self.inputs = tuple(_spec(port) for port in model.inputs)
         self.outputs = tuple(_spec(port) for port in model.outputs)
         if signature is not None:
@@ -68,22 +81,63 @@ class OpenVinoSession(Closing):
         """
         if self._compiled is None:
             raise UsageError(f"the session on {self.path.name} is closed")
+        found = self._run(inputs, self._every() if self._watched else ())
+        return {spec.name: found[spec.name] for spec in self.outputs}
+
+    def values(self) -> tuple[Value, ...]:
+        """What can be watched; see `Watching`."""
+        return self._inside().values()
+
+    def run_watching(
+        self, inputs: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """Outputs, and the values of `names`; see `Watching`."""
+        return self._run(inputs, self._every() if self._watched else tuple(names), names)
+
+    def replay(
+        self, given: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """The values of `names` from those of `given` alone; see `Watching`."""
+        return self._inside().replay(given, names)
+
+    def _every(self) -> tuple[str, ...]:
+        return tuple(value.name for value in self.values())
+
+    def _inside(self) -> WatchedModel:
+        if self._model is None:
+            raise UsageError(f"the session on {self.path.name} is closed")
+        return WatchedModel(self._model, lambda model: _compile(self.path, model, self._device))
+
+    def _run(
+        self,
+        inputs: Mapping[str, NDArray[Any]],
+        watched: Sequence[str],
+        names: Sequence[str] = (),
+    ) -> dict[str, NDArray[Any]]:
+        """The outputs and the values of `names`, which are among those of `watched`."""
         feed = checked_feed(inputs, self.inputs)
         require_int32(feed, "OpenVINO")
         try:
             # Shared memory (the default) may be written to, or returned as an output.
             given = [_tensor(s, array) for s, array in zip(self.inputs, feed.values(), strict=True)]
-            found = self._compiled(given, share_inputs=False)
+            if not watched:
+                found = self._compiled(given, share_inputs=False)
+                return {s.name: _array(s, found[i]) for i, s in enumerate(self.outputs)}
+            values = self._inside().run(given, watched)
+        except IsomorphError:
+            raise
         except Exception as error:
             raise ConversionError(
                 f"OpenVINO failed while running {self.path.name}: {_telling(error)}",
                 hint="check that the sizes of the inputs are ones the model accepts",
             ) from error
-        return {s.name: _array(s, found[i]) for i, s in enumerate(self.outputs)}
+        outputs = {s.name: values[i] for i, s in enumerate(self.outputs)}
+        seen = dict(zip(watched, values[len(self.outputs) :], strict=True))
+        return {**{name: seen[name] for name in names}, **outputs}
 
     def close(self) -> None:
         """Release the model's memory."""
-        self._compiled = None
+        self._compiled = self._model = None
 
     def _evidence(self, device: str, stored: set[str]) -> Evidence:
         import openvino

@@ -13,6 +13,7 @@ from ..packages import found_versions, importable, installed_version, require
 
 if TYPE_CHECKING:
     from ...exporter.graph import Graph
+    from ..watching import Trail
     from .session import OpenVinoSession
 
 __all__ = ["OpenVinoOptions", "OpenVinoTarget"]
@@ -103,6 +104,13 @@ class OpenVinoTarget:
         from .session import OpenVinoSession
 
         return OpenVinoSession(artifact, device, signature)
+
+    def trail(self, graph: Graph, options: OpenVinoOptions, artifact: Path, scratch: Path) -> Trail:
+        """Which value of `artifact` is which node of `graph`; see `Tracing`."""
+        require("writing OpenVINO IR", ("openvino",), _REMEDY)
+        from .trail import trail
+
+        return trail(self, graph, options, artifact, scratch)
 
 
 # Device nodes and driver loaders on Linux; other systems are told "cpu" only.
