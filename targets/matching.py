@@ -9,6 +9,7 @@ looked into, whatever is wrong in it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..exporter.signature import TensorSpec
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
+    from torch.export import ExportedProgram
 
     from ..exporter.graph import Graph
 
-__all__ = ["matched", "probes"]
+__all__ = ["matched", "probes", "with_program"]
 
 _PROBES = 2
 # Far above rounding, far below the distance of two values that only look alike.
 _TOLERANCE = {"float32": 1e-3, "float64": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
 _LARGEST_SIZE = 8
-
-Arrays = Mapping[str, "NDArray[Any]"]
+_ELEMENTS = 4096
 
 
 def matched(graph: Graph, session: Watching) -> dict[str, str]:
@@ -41,37 +42,46 @@ def matched(graph: Graph, session: Watching) -> dict[str, str]:
         graph: as the converter took it.
         session: on a file that was converted from it just now.
     """
-    import torch
 
     names = [value.name for value in session.values()]
-    nodes = {
-        node.name: str(node.meta["val"].dtype).removeprefix("torch.")
+    nodes = [
+        node.name
         for node in graph.program.graph.nodes
-        if node.op == "call_function" and isinstance(node.meta.get("val"), torch.Tensor)
-    }
-    theirs: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-    ours: dict[str, list[NDArray[Any]]] = {name: [] for name in nodes}
+        if node.op == "call_function" and _is_tensor(node.meta.get("val"))
+    ]
+    theirs: dict[str, list[_Sample]] = {name: [] for name in names}
+    ours: dict[str, list[_Sample]] = {name: [] for name in nodes}
     for probe in probes(graph):
         seen = session.run_watching({name: _array(t) for name, t in probe.items()}, names)
         for name in names:
-            if name in seen:
-                theirs[name].append(seen[name])
+            theirs[name].append(_sample(seen[name]))
+        del seen
         for name, value in graph.run(probe, watch=nodes).items():
             if name in ours:
-                ours[name].append(_array(value))
-    groups = _groups({name: value for name, value in ours.items() if _varies(value)})
+                ours[name].append(_sample(_array(value), str(value.dtype)))
+    groups = _groups({name: found for name, found in ours.items() if _varies(found)})
+    wanted = [ours[group[0]] for group in groups]
     claims: list[list[str]] = [[] for _ in groups]
-    for name in names:
-        if not _varies(theirs[name]):
-            continue
-        place = _nearest(theirs[name], [ours[group[0]] for group in groups], nodes, groups)
+    for name, found in theirs.items():
+        place = _nearest(found, wanted) if _varies(found) else None
         if place is not None:
             claims[place].append(name)
-    found = {}
+    pairs = {}
     for group, claimed in zip(groups, claims, strict=True):
         # Of more values than nodes the last are meant: a factor of 1 ends an operator, say.
-        found.update(zip(claimed[-len(group) :], group, strict=False))
-    return {name: found[name] for name in names if name in found}
+        pairs.update(zip(claimed[-len(group) :], group, strict=False))
+    return {name: pairs[name] for name in names if name in pairs}
+
+
+def with_program(graph: Graph, program: ExportedProgram) -> Graph:
+    """`graph` with the program that a converter took, whose nodes may have other names."""
+    signature: Any = program.graph_signature
+    return replace(
+        graph,
+        program=program,
+        input_nodes=tuple(signature.user_inputs),
+        output_nodes=tuple(spec.arg.name for spec in signature.output_specs),
+    )
 
 
 def probes(graph: Graph) -> Iterator[dict[str, Any]]:
@@ -103,6 +113,12 @@ def _drawn(spec: TensorSpec, shape: tuple[int, ...], generator: Any) -> Any:
     return torch.randint(low, high + 1, shape, generator=generator).to(dtype)
 
 
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
 def _array(tensor: Any) -> NDArray[Any]:
     """As sessions have it: numpy has no bfloat16."""
     import torch
@@ -112,56 +128,65 @@ def _array(tensor: Any) -> NDArray[Any]:
     return array
 
 
-def _varies(values: Sequence[NDArray[Any]]) -> bool:
+@dataclass(frozen=True)
+class _Sample:
+    """Some elements of a value, evenly spread; `limit` is how far apart two may be that are one."""
+
+    shape: tuple[int, ...]
+    elements: NDArray[Any]
+    limit: float = 0.0
+
+
+def _sample(array: NDArray[Any], dtype: str = "") -> _Sample:
     import numpy as np
 
-    if len(values) < _PROBES or values[0].size == 0:
-        return False
-    return any(not np.array_equal(value, values[0]) for value in values[1:])
+    places = np.linspace(0, max(array.size - 1, 0), min(array.size, _ELEMENTS), dtype=np.int64)
+    limit = _TOLERANCE.get(dtype.removeprefix("torch."), 0.0)
+    return _Sample(array.shape, array.reshape(-1)[places], limit)
 
 
-def _groups(ours: Mapping[str, Sequence[NDArray[Any]]]) -> list[list[str]]:
+def _varies(samples: Sequence[_Sample]) -> bool:
+    import numpy as np
+
+    first, *others = samples
+    return any(not np.array_equal(first.elements, other.elements) for other in others)
+
+
+def _groups(ours: Mapping[str, Sequence[_Sample]]) -> list[list[str]]:
     """Nodes by their numbers, in order."""
     groups: dict[tuple[Any, ...], list[str]] = {}
-    for name, values in ours.items():
-        key = tuple((str(v.dtype), v.shape, v.tobytes()) for v in values)
+    for name, samples in ours.items():
+        key = tuple((s.shape, str(s.elements.dtype), s.elements.tobytes()) for s in samples)
         groups.setdefault(key, []).append(name)
     return list(groups.values())
 
 
-def _nearest(
-    value: Sequence[NDArray[Any]],
-    candidates: Sequence[Sequence[NDArray[Any]]],
-    dtypes: Mapping[str, str],
-    groups: Sequence[Sequence[str]],
-) -> int | None:
+def _nearest(samples: Sequence[_Sample], wanted: Sequence[Sequence[_Sample]]) -> int | None:
     best, least = None, float("inf")
-    for place, candidate in enumerate(candidates):
-        if any(
-            a.shape != b.shape or a.dtype != b.dtype for a, b in zip(value, candidate, strict=True)
-        ):
-            continue
-        limit = _TOLERANCE.get(dtypes[groups[place][0]], 0.0)
-        error = max(map(_distance, value, candidate))
-        if error <= limit and error < least:
+    for place, candidate in enumerate(wanted):
+        error = max(map(_distance, samples, candidate))
+        if error <= candidate[0].limit and error < least:
             best, least = place, error
     return best
 
 
-def _distance(value: NDArray[Any], wanted: NDArray[Any]) -> float:
+def _distance(value: _Sample, wanted: _Sample) -> float:
     """Relative to the size of the whole; infinite where other than finite numbers differ."""
     import numpy as np
 
-    if wanted.dtype.kind != "f":
-        return 0.0 if np.array_equal(value, wanted) else float("inf")
-    finite = np.isfinite(wanted)
-    if not np.array_equal(finite, np.isfinite(value)):
+    a, b = value.elements, wanted.elements
+    if value.shape != wanted.shape or a.dtype != b.dtype:
         return float("inf")
-    if not np.array_equal(value[~finite], wanted[~finite], equal_nan=True):
+    if b.dtype.kind != "f":
+        return 0.0 if np.array_equal(a, b) else float("inf")
+    finite = np.isfinite(b)
+    if not np.array_equal(finite, np.isfinite(a)):
         return float("inf")
-    a, b = value[finite].astype(np.float64), wanted[finite].astype(np.float64)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return float("inf")
+    a, b = a[finite].astype(np.float64), b[finite].astype(np.float64)
+    worst = float(np.max(np.abs(a - b), initial=0.0))
     scale = float(np.sqrt(np.mean(b**2))) if b.size else 0.0
-    worst = float(np.max(np.abs(a - b))) if b.size else 0.0
     if scale == 0.0:
         return 0.0 if worst == 0.0 else float("inf")
     return worst / scale

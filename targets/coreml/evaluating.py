@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import __version__
 from ..base import Evidence
+from ..watching import Value
 from .evaluate.package import Package
 from .evaluate.program import Block, Function, Operation
 from .evaluate.types import ListType, StateType, Type
@@ -47,6 +48,36 @@ class EvaluatingRunner:
 
         States are new, all zeros, in each call, as when an app makes one for each prediction.
         """
+        return self._run(self._function, arrays, reading)
+
+    def values(self) -> tuple[Value, ...]:
+        """What the program computes from its inputs; blocks are their operation's."""
+        from .evaluate.parts import computed, sources
+
+        return tuple(
+            Value(port.name, operation.kind, operation.name, sources(self._function, operation))
+            for operation, port in computed(self._function)
+        )
+
+    def watching(
+        self, arrays: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> Mapping[str, NDArray[Any]]:
+        """The outputs, and the values of `names`."""
+        from .evaluate.parts import with_outputs
+
+        return self._run(with_outputs(self._function, names), arrays)
+
+    def replay(
+        self, given: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> Mapping[str, NDArray[Any]]:
+        """`names`, computed from `given` alone."""
+        from .evaluate.parts import part
+
+        return self._run(part(self._function, given, names), given)
+
+    def _run(
+        self, function: Function, arrays: Mapping[str, NDArray[Any]], reading: str = ""
+    ) -> Mapping[str, NDArray[Any]]:
         import torch
 
         from .evaluate.interpreter import run_function
@@ -54,7 +85,7 @@ class EvaluatingRunner:
 
         accumulate = torch.float16 if reading == "float16 sums" else torch.float32
         given = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        found = run_function(self._function, {**given, **fresh_states(self._function)}, accumulate)
+        found = run_function(function, {**given, **fresh_states(function)}, accumulate)
         return {name: value.numpy() for name, value in found.items()}
 
 

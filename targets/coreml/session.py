@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...exporter.signature import TensorSpec
+    from ..watching import Value
+    from .evaluating import EvaluatingRunner
 
 __all__ = ["CoreMlSession", "Runner"]
 
@@ -60,18 +62,26 @@ class CoreMlSession(Closing):
             what Core ML itself knows of a package that another tool made. Such a package's
             inputs and outputs go by place where their names are not the user's; the evidence
             says so.
+        evaluated: evaluate it on macOS as well.
 
     Raises:
         InputFileError: the package is missing, corrupt, or not what `signature` says.
         MissingRequirementError: the device is there on a Mac alone.
     """
 
-    def __init__(self, path: Path, device: str = "cpu", signature: Signature | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        device: str = "cpu",
+        signature: Signature | None = None,
+        *,
+        evaluated: bool = False,
+    ) -> None:
         from .apple import AppleRunner, require_device
         from .evaluate.package import read_package
         from .evaluating import EvaluatingRunner
 
-        apple = require_device(device)
+        apple = require_device(device) and not evaluated
         self.path = path
         package = read_package(path)
         name, described = the_function(package.spec)
@@ -107,8 +117,64 @@ class CoreMlSession(Closing):
             UnverifiableError: an operator, or an edge of one, whose result is not documented.
             ConversionError: Apple's runtime failed while it ran.
         """
+        return self._returned(self._open_runner()(self._arrays(inputs), reading))
+
+    def values(self) -> tuple[Value, ...]:
+        """What can be watched; see `Watching`. Apple's runtime shows nothing."""
+        called = self._called()
+        return tuple(
+            replace(value, inputs=tuple(called.get(name, name) for name in value.inputs))
+            for value in (self._inside().values() if self._is_evaluated() else ())
+        )
+
+    def run_watching(
+        self, inputs: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """Outputs, and the values of `names`; see `Watching`."""
+        found = self._inside().watching(self._arrays(inputs), names)
+        return {**{name: found[name] for name in names}, **self._returned(found)}
+
+    def replay(
+        self, given: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """The values of `names` from those of `given` alone; see `Watching`."""
+        features = {
+            spec.name: feature for spec, feature in zip(self.inputs, self._inputs, strict=True)
+        }
+        arrays = {
+            features[name].name if name in features else name: _as_array(array, features[name])
+            if name in features
+            else array
+            for name, array in given.items()
+        }
+        found = self._inside().replay(arrays, names)
+        return {name: found[name] for name in names}
+
+    def _called(self) -> dict[str, str]:
+        """The user's name of an input by that in the package."""
+        pairs = zip(self._inputs, self.inputs, strict=True)
+        return {feature.name: spec.name for feature, spec in pairs}
+
+    def _open_runner(self) -> Runner:
         if self._runner is None:
             raise UsageError(f"the session on {self.path.name} is closed")
+        return self._runner
+
+    def _is_evaluated(self) -> bool:
+        from .evaluating import EvaluatingRunner
+
+        return isinstance(self._open_runner(), EvaluatingRunner)
+
+    def _inside(self) -> EvaluatingRunner:
+        from .evaluating import EvaluatingRunner
+
+        runner = self._open_runner()
+        if not isinstance(runner, EvaluatingRunner):
+            raise NotImplementedError("Apple's runtime shows no values inside a package")
+        return runner
+
+    def _arrays(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """What the package takes for `inputs`."""
         feed = checked_feed(inputs, self.inputs)
         require_int32(feed, "Core ML")
         arrays = {
@@ -116,7 +182,9 @@ class CoreMlSession(Closing):
             for array, feature in zip(feed.values(), self._inputs, strict=True)
         }
         self._require_listed(arrays)
-        found = self._runner(arrays, reading)
+        return arrays
+
+    def _returned(self, found: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         return {
             spec.name: _as_tensor(np.asarray(found[feature.name]), spec)
             for spec, feature in zip(self.outputs, self._outputs, strict=True)

@@ -12,6 +12,7 @@ from .options import CoreMlOptions
 
 if TYPE_CHECKING:
     from ...exporter.graph import Graph
+    from ..watching import Trail
     from .session import CoreMlSession
 
 __all__ = ["CoreMlOptions", "CoreMlTarget"]
@@ -97,3 +98,10 @@ class CoreMlTarget:
         from .session import CoreMlSession
 
         return CoreMlSession(artifact, device, signature)
+
+    def trail(self, graph: Graph, options: CoreMlOptions, artifact: Path, scratch: Path) -> Trail:
+        """Which value of `artifact` is which node of `graph`; see `Tracing`."""
+        require("writing Core ML packages", ("coremltools",), _REMEDY)
+        from .trail import trail
+
+        return trail(self, graph, options, artifact, scratch)

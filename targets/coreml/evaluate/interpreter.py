@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,8 @@ import torch
 from ....errors import InputFileError, UnverifiableError
 from .axes import bounded
 from .call import Call, Unknown, fits, refuse
-from .program import Block, Constant, Function, Name, Operation, Port
+from .parts import names_read
+from .program import Block, Constant, Function, Operation, Port
 from .state import State
 from .table import OPERATORS
 from .types import StateType, TensorType
@@ -151,20 +152,10 @@ def _last_uses(block: Block) -> dict[int, list[str]]:
     last: dict[str, int] = {}
     for index, operation in enumerate(block.operations):
         last.update((port.name, index) for port in operation.outputs)
-        last.update((name, index) for name in _names(operation) if name in last)
+        last.update((name, index) for name in names_read(operation) if name in last)
     for name in block.outputs:
         last.pop(name, None)
     ends: dict[int, list[str]] = {}
     for name, index in last.items():
         ends.setdefault(index, []).append(name)
     return ends
-
-
-def _names(operation: Operation) -> Iterator[str]:
-    """What an operation reads, its blocks included."""
-    for items in operation.inputs.values():
-        yield from (item.text for item in items if isinstance(item, Name))
-    for block in operation.blocks:
-        yield from block.outputs
-        for inner in block.operations:
-            yield from _names(inner)
