@@ -17,11 +17,21 @@ if TYPE_CHECKING:
     from .exporter.pipeline import export
     from .exporter.result import ExportResult
     from .exporter.tracing import trace
-    from .validation.checking import load, validate
+    from .validation.checking import load, validate, validate_on
     from .validation.report import Report
 
 __version__ = "0.1.0"
-__all__ = ["ExportResult", "Graph", "Report", "__version__", "export", "load", "trace", "validate"]
+__all__ = [
+    "ExportResult",
+    "Graph",
+    "Report",
+    "__version__",
+    "export",
+    "load",
+    "trace",
+    "validate",
+    "validate_on",
+]
 
 _HOMES = {
     "ExportResult": ".exporter.result",
@@ -31,6 +41,7 @@ _HOMES = {
     "load": ".validation.checking",
     "trace": ".exporter.tracing",
     "validate": ".validation.checking",
+    "validate_on": ".validation.checking",
 }
 
 

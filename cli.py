@@ -22,9 +22,11 @@ from .commands.options import (
     progress_of,
     request_of,
     source_options,
+    tf32_option,
 )
 from .commands.reporting import ReportFiles, report_option
-from .errors import MissingRequirementError, ParityError, UsageError
+from .commands.validate import validate
+from .errors import UsageError
 from .failures import failures, leave, print_failure
 
 __all__ = ["export_main", "main"]
@@ -70,7 +72,7 @@ def cli() -> None:
     multiple=True,
     metavar="NAME",
     help="Where to run the artifact: cpu, or what `isomorph targets` lists (cuda, gpu, npu). "
-    "Default: the first that it lists for the format.",
+    "Default: the first that it lists for the format. Repeat for several.",
 )
 @click.option(
     "--set",
@@ -97,6 +99,7 @@ def cli() -> None:
     help="Fail unless the artifact was checked at least this way: run by its own runtime "
     "(executed), or computed by an evaluator of ours (evaluated).",
 )
+@tf32_option
 @report_option
 def export(
     source: str,
@@ -109,6 +112,7 @@ def export(
     defer: bool,
     no_validate: bool,
     require: str | None,
+    tf32: bool,
     **given: Any,
 ) -> None:
     """Export the checkpoint SOURCE and check what was written.
@@ -136,6 +140,7 @@ def export(
                 options=options if len(names) > 1 else options[names[0]],
                 validate=not no_validate,
                 require=require,
+                tf32=tf32,
                 isolate=isolate,
                 defer=defer,
                 data=list(given["data"]),
@@ -151,64 +156,6 @@ def export(
             print_export(result)
         if found := result.failures():
             leave(found[0], as_json)
-
-
-@cli.command()
-@click.argument("artifact", metavar="ARTIFACT")
-@click.option("--against", required=True, metavar="SOURCE", help="The checkpoint to compare with.")
-@source_options
-@click.option("--device", metavar="NAME", help="Default: the first that the format has here.")
-@click.option(
-    "--precision",
-    type=click.Choice(["fp32", "fp16", "bf16"]),
-    help="Whose noise the artifact may have. Default: what the manifest says, else fp32.",
-)
-@report_option
-def validate(
-    artifact: str, against: str, device: str | None, precision: str | None, **given: Any
-) -> None:
-    """Check that ARTIFACT computes what the checkpoint does.
-
-    What is not given is read from the artifact's manifest.
-
-    \b
-    Example:
-      isomorph validate digits.onnx --against digits.pt --model train.py:DigitsNet
-    """
-    as_json: bool = given["as_json"]
-    with failures(as_json, given["verbose"], against):
-        from .validation.checking import validate as run
-
-        files = ReportFiles.parse(given["report_texts"])
-        with only_json(as_json), logged(given):
-            report = run(
-                artifact,
-                against,
-                device=device,
-                precision=precision,
-                data=list(given["data"]),
-                progress=progress_of(given),
-                **request_of(given),
-            )
-        files.write([report])
-        if as_json:
-            print_json(report.to_json())
-        else:
-            from .rendering import print_report
-
-            print_report(report)
-        if report.verdict == "fail":
-            found = report.localization
-            first = f"; {found.summary}" if found is not None else ""
-            leave(ParityError(f"{artifact} fails: {report.reason}{first}"), as_json)
-        if report.verdict == "unverified":
-            leave(
-                MissingRequirementError(
-                    f"{artifact} could not be verified: {report.reason}",
-                    hint="validate needs at least evaluated evidence",
-                ),
-                as_json,
-            )
 
 
 @cli.command()
@@ -259,6 +206,7 @@ def targets(as_json: bool) -> None:
             print_targets(found)
 
 
+cli.add_command(validate)
 cli.add_command(check)
 cli.add_command(localize)
 cli.add_command(diff)

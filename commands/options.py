@@ -15,7 +15,15 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from ..progress import Progress
 
-__all__ = ["logged", "only_json", "print_json", "progress_of", "request_of", "source_options"]
+__all__ = [
+    "logged",
+    "only_json",
+    "print_json",
+    "progress_of",
+    "request_of",
+    "source_options",
+    "tf32_option",
+]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -81,6 +89,16 @@ def source_options(command: _Command) -> _Command:
         ),
     ]
     return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
+
+
+def tf32_option(command: _Command) -> _Command:
+    """The option that leaves TF32 on."""
+    return click.option(
+        "--tf32",
+        is_flag=True,
+        help="On a GPU, let float32 products round their factors to TF32's 10 bits while the "
+        "artifact is checked.",
+    )(command)
 
 
 def request_of(given: dict[str, Any]) -> dict[str, Any]:

@@ -25,20 +25,20 @@ from .clock import Clock
 from .fallback import told_of_fallbacks
 from .planning import Plan, make_plans, protect
 from .records import build_manifest, stale_files
+from .requirements import check_require, demand_evidence
 from .result import ExportedArtifact, ExportResult
 from .source import Request, Source, in_eval_mode, open_source, sample_entries
 
 if TYPE_CHECKING:
     import torch
 
-    from ..targets.base import Artifact, Session
+    from ..targets.base import Artifact, Evidence, Session
+    from ..validation.devices import DeviceReference
     from ..validation.reference import Reference
     from ..validation.report import Report
     from .graph import Graph
 
 __all__ = ["export"]
-
-_RANK = {"built": 0, "evaluated": 1, "executed": 2}
 
 
 def export(
@@ -57,6 +57,7 @@ def export(
     options: Mapping[str, Any] | None = None,
     validate: bool = True,
     require: str | None = None,
+    tf32: bool = False,
     isolate: bool = False,
     defer: bool = False,
     trust: bool = False,
@@ -79,11 +80,12 @@ def export(
         precision: "fp32", or "fp16" or "bf16" for weights and arithmetic in half where the
             target can hold it; inputs and outputs keep the model's dtypes.
         devices: where the artifact is run to check it; None: on the first device that each format
-            has on this machine.
+            has on this machine. Of several, one that is not here is reported as not run.
         data: further samples to check with: tensor files or mappings.
         options: the target's options; with several formats, a mapping of them by format.
         validate: False writes without checking; the verdict is then "unverified".
-        require: "executed" or "evaluated": the least evidence to accept.
+        require: "executed" or "evaluated": the least evidence to accept, on every device.
+        tf32: let float32 products on a GPU round their factors to 10 bits while they are checked.
         isolate: convert and run each format in a process of its own, so that a crash in
             native code is an error of that format.
         defer: for formats that are built on the device (tensorrt): write a package that builds
@@ -119,7 +121,7 @@ def export(
         mode_notes = stack.enter_context(in_eval_mode(source))
         opened = open_source(source, request, clock)
         opened = replace(opened, notes=(*opened.notes, *mode_notes))
-        run = _Run(opened, request, precision, samples, validate, require, clock)
+        run = _Run(opened, request, precision, samples, validate, require, clock, tf32=tf32)
         artifacts = []
         for plan, staging in zip(plans, stagings, strict=True):
             clock.begin(plan.name if len(plans) > 1 else None)
@@ -159,8 +161,7 @@ def _check_request(
         raise UsageError(
             f"precision {precision!r} is not known", hint=f"choose {', '.join(PRECISIONS)}"
         )
-    if require not in (None, "executed", "evaluated"):
-        raise UsageError(f"require takes executed or evaluated, not {require!r}")
+    check_require(require)
     if require and not validate:
         raise UsageError("--require needs the check that --no-validate leaves out")
     if defer and not validate:
@@ -194,12 +195,16 @@ class _Run:
         validate: bool,
         require: str | None,
         clock: Clock,
+        *,
+        tf32: bool = False,
     ) -> None:
         self._source = source
         self._request = request
         self._validate = validate
         self._require = require
         self._clock = clock
+        self._tf32 = tf32
+        self._on_device: dict[str, DeviceReference] = {}
         self._reference: Reference | None = None
         self._reference_error: IsomorphError | None = None
         self._graph = _lowered(source.capture.graph, precision)
@@ -231,7 +236,7 @@ class _Run:
         verdict = _worst(reports)
         if self._source.fingerprint is not None:
             self._source.fingerprint.demand_unchanged()
-        self._demand(plan, reports)
+        demand_evidence(reports, self._require, plan.target.capability().remedy)
         if getattr(plan.target, "golden", False):
             from ..validation.golden import write_golden
 
@@ -252,36 +257,72 @@ class _Run:
         return artifact
 
     def _check(self, plan: Plan, artifact: Artifact) -> tuple[Report, ...]:
-        from ..validation.checking import label_of, located
-        from ..validation.parity import judge
+        """A report for each device, also for one that is not here while others are."""
+        from ..validation.checking import label_of
+        from ..validation.devices import not_run
 
-        reference = self._shared_reference()
         reports = []
         for device in plan.devices:
-            with muffled(), self._open(plan, artifact, device) as session:
-                report = replace(
-                    judge(self._graph, reference, session, progress=self._clock),
+            missing = plan.missing.get(device)
+            try:
+                if missing is not None:
+                    raise missing
+                report = self._check_on(device, plan, artifact)
+            except MissingRequirementError as error:
+                if len(plan.devices) == 1:
+                    raise
+                report = not_run(self._graph, plan.target, device, error)
+            reports.append(
+                replace(
+                    report,
                     model=label_of(self._source.path or self._source.module),
                     format=plan.target.name,
                     artifact=plan.destination.name,
                     precision=self._graph.precision,
                     versions=artifact.versions,
                 )
-                script = artifact.path.with_name(f"{artifact.path.name}.repro.py")
-                reports.append(
-                    located(
-                        report,
-                        self._graph,
-                        reference,
-                        session,
-                        plan.target,
-                        plan.options,
-                        artifact.path,
-                        reproduction=script,
-                        progress=self._clock,
-                    )
-                )
+            )
         return tuple(reports)
+
+    def _check_on(self, device: str, plan: Plan, artifact: Artifact) -> Report:
+        from ..targets.tf32 import allowing_tf32
+        from ..validation.checking import located
+        from ..validation.parity import judge
+
+        known = self._reference_on(device)
+        with (
+            allowing_tf32(self._tf32),
+            muffled(),
+            self._open(plan, artifact, device) as session,
+        ):
+            report = judge(self._graph, known.reference, session, progress=self._clock)
+            return known.complete(
+                located(
+                    report,
+                    self._graph,
+                    known.reference,
+                    session,
+                    plan.target,
+                    plan.options,
+                    artifact.path,
+                    reproduction=artifact.path.with_name(f"{artifact.path.name}.repro.py"),
+                    progress=self._clock,
+                )
+            )
+
+    def _reference_on(self, device: str) -> DeviceReference:
+        from ..validation.devices import on_device
+
+        if device not in self._on_device:
+            self._on_device[device] = on_device(
+                self._shared_reference(),
+                self._source.capture.graph,
+                self._source.module,
+                device,
+                tf32=self._tf32,
+                progress=self._clock,
+            )
+        return self._on_device[device]
 
     @staticmethod
     def _open(plan: Plan, artifact: Artifact, device: str) -> Session:
@@ -311,22 +352,6 @@ class _Run:
                 self._reference_error = error
                 raise
         return self._reference
-
-    def _demand(self, plan: Plan, reports: Sequence[Report]) -> None:
-        for report in reports:
-            kind = report.evidence.kind
-            if self._require and _RANK[kind] < _RANK[self._require]:
-                raise MissingRequirementError(
-                    f"{plan.target.name} was {kind} here, but --require {self._require} asks "
-                    "for more",
-                    hint=plan.target.capability().remedy or "run the export on the target device",
-                )
-            if self._require and report.verdict == "unverified":
-                raise MissingRequirementError(
-                    f"{plan.target.name} could not be verified, which --require asks for: "
-                    f"{report.reason}",
-                    hint="nothing was written; leave out --require to get the unverified file",
-                )
 
     def _write(
         self,
@@ -376,7 +401,7 @@ class _Run:
             sha256=manifest.document["sha256"],
             bytes=sum(entry["bytes"] for entry in entries),
             verdict=verdict,
-            evidence=reports[0].evidence if reports else None,
+            evidence=_evidence(reports),
             seconds={},
             report_path=finals[files.index(report_file)] if reports else None,
             reports=reports,
@@ -390,6 +415,12 @@ def _reject(plan: Plan, files: Sequence[Path]) -> list[Path]:
     rejected = plan.destination.with_name(f"{name}.rejected") / name
     with Staging(rejected) as staging:
         return staging.commit(files, stale_files(plan.target, rejected))
+
+
+def _evidence(reports: Sequence[Report]) -> Evidence | None:
+    """That of the first device on which the artifact was run, if it was on any."""
+    ran = [report.evidence for report in reports if report.evidence.kind != "built"]
+    return next(iter([*ran, *(report.evidence for report in reports)]), None)
 
 
 def _worst(reports: Sequence[Report]) -> str:

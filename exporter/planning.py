@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from .records import companions, stale_files
 if TYPE_CHECKING:
     from ..targets.base import Target
 
-__all__ = ["Plan", "make_plans", "protect"]
+__all__ = ["Plan", "make_plans", "missing_devices", "protect"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Plan:
     """One format to make: where it goes and how, and the devices that it is run on.
 
     `problem` says why it cannot be made here; the other formats still can. `stands_for` is the
-    name of the format that this one is made instead of.
+    name of the format that this one is made instead of. `missing` says of those `devices` that are
+    not here what they lack, where others are: the artifact is not run on them.
     """
 
     target: Target
@@ -36,6 +37,7 @@ class Plan:
     devices: tuple[str, ...] = ()
     problem: IsomorphError | None = None
     stands_for: str | None = None
+    missing: Mapping[str, MissingRequirementError] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -105,10 +107,10 @@ def _settled(plan: Plan, precision: str, devices: Sequence[str] | None) -> Plan:
         _demand_precision(target, precision)
         if devices is None:
             devices = target.capability().devices[:1] or ("cpu",)
-        _demand_devices(target, devices)
+        missing = missing_devices(target, devices)
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
         return replace(plan, problem=told_of(error, target.name))
-    return replace(plan, devices=tuple(devices))
+    return replace(plan, devices=tuple(devices), missing=missing)
 
 
 def _demand_builder(target: Target) -> None:
@@ -165,28 +167,47 @@ def _protect_strangers(plan: Plan) -> None:
         )
 
 
-def _demand_devices(target: Target, devices: Sequence[str]) -> None:
-    """Fail before any work if the artifact could not be run where it is to be run."""
-    capability = target.capability()
+def missing_devices(target: Target, devices: Sequence[str]) -> dict[str, MissingRequirementError]:
+    """Those of `devices` that are not here, where others are.
+
+    Raises:
+        MissingRequirementError: none is here, so that nothing could be run.
+        UsageError: the format knows no such device, or one is named twice.
+    """
+    if len(set(devices)) < len(devices):
+        raise UsageError("a device is given twice")
+    missing = {}
     for device in devices:
-        kind = device.partition(":")[0]
-        if kind in capability.devices:
-            continue
-        if not capability.runs:
-            raise MissingRequirementError(
-                f"{target.name} files cannot be run on this machine",
-                hint=f"{capability.remedy}; or write without checking: --no-validate",
-            )
-        known = [*capability.devices, *capability.device_remedies]
-        if kind not in known:
-            raise UsageError(
-                f"the format {target.name} does not know the device {device!r}",
-                hint=f"choose from {', '.join(known)}",
-            )
+        try:
+            _demand_device(target, device)
+        except MissingRequirementError as error:
+            missing[device] = error
+    if devices and len(missing) == len(devices):
+        raise missing[devices[0]]
+    return missing
+
+
+def _demand_device(target: Target, device: str) -> None:
+    """Fail before any work if an artifact could not be run where it is to be run."""
+    capability = target.capability()
+    kind = device.partition(":")[0]
+    if kind in capability.devices:
+        return
+    if not capability.runs:
         raise MissingRequirementError(
-            f"{target.name} has no {kind} on this machine, only {', '.join(capability.devices)}",
-            hint=capability.device_remedies[kind],
+            f"{target.name} files cannot be run on this machine",
+            hint=f"{capability.remedy}; or write without checking: --no-validate",
         )
+    known = [*capability.devices, *capability.device_remedies]
+    if kind not in known:
+        raise UsageError(
+            f"the format {target.name} does not know the device {device!r}",
+            hint=f"choose from {', '.join(known)}",
+        )
+    raise MissingRequirementError(
+        f"{target.name} has no {kind} on this machine, only {', '.join(capability.devices)}",
+        hint=capability.device_remedies[kind],
+    )
 
 
 def _destination(source: Any, target: Target, output: str | Path | None, several: bool) -> Path:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConversionError, InputFileError, UsageError, first_line
+from ..errors import (
+    ConversionError,
+    MissingRequirementError,
+    UsageError,
+    first_line,
+)
+from ..exporter.planning import missing_devices
+from ..exporter.requirements import check_require, demand_evidence
 from ..exporter.source import Request, in_eval_mode, open_source, sample_entries
-from ..manifest import Manifest, manifest_path
 from ..progress import Progress, Silent
-from ..targets import registry
 from ..targets.base import PRECISIONS, Signature
 from . import cases, reference
+from .artifacts import (
+    demand_trust,
+    filled,
+    first_device,
+    identify,
+    options_of,
+    signature_of,
+    verified,
+)
 from .parity import judge
 
 if TYPE_CHECKING:
@@ -22,10 +35,11 @@ if TYPE_CHECKING:
 
     from ..exporter.capture import Capture
     from ..exporter.graph import Graph
+    from ..exporter.source import Source
     from ..targets.base import Session, Target
     from .report import Report
 
-__all__ = ["label_of", "load", "located", "make_reference", "validate"]
+__all__ = ["label_of", "load", "located", "make_reference", "validate", "validate_on"]
 
 
 _FROZEN = (
@@ -75,6 +89,7 @@ def validate(
     device: str | None = None,
     precision: str | None = None,
     data: Sequence[str | Path | Mapping[str, Any]] | None = None,
+    tf32: bool = False,
     trust: bool = False,
     allow: Sequence[str] = (),
     progress: Progress | None = None,
@@ -88,8 +103,9 @@ def validate(
     Args:
         artifact: a file that a target wrote; its bytes are judged as they are now.
         against: a checkpoint's path, or a module.
-        model: as for `export`, and so are args, kwargs, inputs, dynamic, data, trust, allow.
-        device: where to run the artifact; None: on the first device that its format has here.
+        model: as for `export`, and so are args, kwargs, inputs, dynamic, data, trust, allow, tf32.
+        device: where to run the artifact; None: on the first device that its format has here. For
+            several see `validate_on`.
         precision: "fp32", "fp16" or "bf16": whose noise the artifact may have.
         trust: also lets an artifact that is native code run; see `load`.
         progress: told about stages; silent by default.
@@ -102,58 +118,183 @@ def validate(
         ConversionError: the model cannot be captured.
         MissingRequirementError: the runtime or the device is not there.
     """
-    progress = progress or Silent()
-    if precision not in (None, *PRECISIONS):
-        raise UsageError(
-            f"precision {precision!r} is not known", hint=f"choose {', '.join(PRECISIONS)}"
-        )
-    path = Path(artifact)
-    target, manifest, notes = _identify(path)
-    _demand_trust(target, path, trust)
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
-    with in_eval_mode(against) as mode_notes:
-        source = open_source(against, _fill(request, manifest), progress, hashed=False)
-        samples: list[dict[str, torch.Tensor]] = []
-        if data:
-            from ..exporter.samples import load_samples
-
-            samples, more = load_samples(sample_entries(data), source.capture.graph.inputs)
-            notes += more
-        graph = source.capture.graph
-        wanted = precision or (manifest.precision if manifest else "fp32")
-        if wanted != "fp32":
-            from ..exporter.precision import lower_precision
-
-            graph = lower_precision(graph, wanted)
-        signature = _signature(manifest) or Signature(graph.inputs, graph.outputs)
-        with target.open(path, device or _first_device(target), signature) as session:
-            notes += _verified(target, path)
-            found = make_reference(source.capture, source.module, samples, progress, graph)
-            report = judge(graph, found, session, progress=progress)
-            report = located(
-                report,
-                graph,
-                found,
-                session,
-                target,
-                _options_of(target, manifest),
-                path,
-                reproduction=reproduction,
-                case=case,
-                progress=progress,
-            )
-        if source.fingerprint is not None:
-            source.fingerprint.demand_unchanged()
-    notes += [*source.notes, *mode_notes, *graph.notes]
-    return replace(
-        report,
-        notes=tuple(dict.fromkeys((*notes, *report.notes))),
-        model=label_of(against),
-        format=target.name,
-        artifact=path.name,
-        precision=wanted,
-        versions=dict(manifest.document.get("versions") or {}) if manifest is not None else {},
+    check = _Check(Path(artifact), against, request, precision, tf32, progress or Silent())
+    (report,) = check.reports(
+        None if device is None else (device,), sample_entries(data), reproduction, case
     )
+    return report
+
+
+def validate_on(
+    devices: Sequence[str],
+    artifact: str | Path,
+    against: str | Path | torch.nn.Module,
+    *,
+    model: str | None = None,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | Sequence[str | Path] | str | Path | None = None,
+    dynamic: Mapping[str, str] | None = None,
+    precision: str | None = None,
+    data: Sequence[str | Path | Mapping[str, Any]] | None = None,
+    require: str | None = None,
+    tf32: bool = False,
+    trust: bool = False,
+    allow: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> tuple[Report, ...]:
+    """As `validate`, on several devices: a report for each, in their order.
+
+    The truth is the same for all, and each has the floor of eager there. A device that is not here,
+    while another is, has a report too: it is unverified and says what is missing.
+
+    Args:
+        devices: where to run the artifact; none: the first device that its format has here.
+        require: "executed" or "evaluated": the least evidence to accept, on every device.
+
+    Raises:
+        MissingRequirementError: no device is here, or `require` is not met; and what `validate`
+            raises.
+    """
+    check_require(require)
+    request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
+    check = _Check(Path(artifact), against, request, precision, tf32, progress or Silent())
+    reports = check.reports(tuple(devices), sample_entries(data), None, None)
+    if all(report.verdict != "fail" for report in reports):  # a fault is told first
+        demand_evidence(reports, require, check.target.capability().remedy)
+    return reports
+
+
+class _Check:
+    """One artifact against one model, on one device or several."""
+
+    def __init__(
+        self,
+        path: Path,
+        against: str | Path | torch.nn.Module,
+        request: Request,
+        precision: str | None,
+        tf32: bool,
+        progress: Progress,
+    ) -> None:
+        if precision not in (None, *PRECISIONS):
+            raise UsageError(
+                f"precision {precision!r} is not known", hint=f"choose {', '.join(PRECISIONS)}"
+            )
+        self._path = path
+        self._against = against
+        self.target, self._manifest, self._notes = identify(path)
+        demand_trust(self.target, path, request.trust)
+        self._request = request
+        self._precision = precision or (self._manifest.precision if self._manifest else "fp32")
+        self._tf32 = tf32
+        self._progress = progress
+        self._found: reference.Reference | None = None
+
+    def reports(
+        self,
+        devices: Sequence[str] | None,
+        data: Sequence[Any],
+        reproduction: Path | None,
+        case: str | None,
+    ) -> tuple[Report, ...]:
+        """A report for each device."""
+        devices = devices or (first_device(self.target),)
+        missing = missing_devices(self.target, devices) if len(devices) > 1 else {}
+        notes = self._notes
+        with in_eval_mode(self._against) as mode_notes:
+            source = open_source(
+                self._against, filled(self._request, self._manifest), self._progress, hashed=False
+            )
+            samples: list[dict[str, torch.Tensor]] = []
+            if data:
+                from ..exporter.samples import load_samples
+
+                samples, more = load_samples(data, source.capture.graph.inputs)
+                notes += more
+            graph = source.capture.graph
+            if self._precision != "fp32":
+                from ..exporter.precision import lower_precision
+
+                graph = lower_precision(graph, self._precision)
+            reports = []
+            for device in devices:
+                try:
+                    if device in missing:
+                        raise missing[device]
+                    report = self._on(device, graph, source, samples, reproduction, case)
+                except MissingRequirementError as error:
+                    if len(devices) == 1:
+                        raise
+                    from .devices import not_run
+
+                    report = not_run(graph, self.target, device, error)
+                reports.append(report)
+            if source.fingerprint is not None:
+                source.fingerprint.demand_unchanged()
+        notes += [*source.notes, *mode_notes, *graph.notes]
+        return tuple(self._described(report, notes) for report in reports)
+
+    def _on(
+        self,
+        device: str,
+        graph: Graph,
+        source: Source,
+        samples: Sequence[dict[str, torch.Tensor]],
+        reproduction: Path | None,
+        case: str | None,
+    ) -> Report:
+        """The report on one device; the artifact is opened before anything is computed."""
+        from ..targets.tf32 import allowing_tf32
+        from .devices import on_device
+
+        signature = signature_of(self._manifest) or Signature(graph.inputs, graph.outputs)
+        with (
+            allowing_tf32(self._tf32),
+            self.target.open(self._path, device, signature) as session,
+        ):
+            if self._found is None:
+                self._notes += verified(self.target, self._path)
+                self._found = make_reference(
+                    source.capture, source.module, samples, self._progress, graph
+                )
+            known = on_device(
+                self._found,
+                source.capture.graph,
+                source.module,
+                device,
+                tf32=self._tf32,
+                progress=self._progress,
+            )
+            report = judge(graph, known.reference, session, progress=self._progress)
+            return known.complete(
+                located(
+                    report,
+                    graph,
+                    known.reference,
+                    session,
+                    self.target,
+                    options_of(self.target, self._manifest),
+                    self._path,
+                    reproduction=reproduction,
+                    case=case,
+                    progress=self._progress,
+                )
+            )
+
+    def _described(self, report: Report, notes: Sequence[str]) -> Report:
+        """The report with what was compared."""
+        known = self._manifest.document.get("versions") if self._manifest is not None else None
+        return replace(
+            report,
+            notes=tuple(dict.fromkeys((*notes, *report.notes))),
+            model=label_of(self._against),
+            format=self.target.name,
+            artifact=self._path.name,
+            precision=self._precision,
+            versions=dict(known or {}),
+        )
 
 
 def label_of(source: Any) -> str:
@@ -216,114 +357,6 @@ def load(artifact: str | Path, device: str | None = None, *, trust: bool = False
         MissingRequirementError: the runtime or the device is not there.
     """
     path = Path(artifact)
-    target, manifest, _ = _identify(path)
-    _demand_trust(target, path, trust)
-    return target.open(path, device or _first_device(target), _signature(manifest))
-
-
-def _options_of(target: Target, manifest: Manifest | None) -> Any:
-    """Those that the artifact was converted with, as far as its manifest tells and they exist."""
-    fields = {field.name for field in dataclasses.fields(target.options_type)}
-    known = manifest.document.get("options", {}) if manifest is not None else {}
-    try:
-        return target.options_type(**{k: v for k, v in known.items() if k in fields})
-    except (TypeError, UsageError):  # a manifest that somebody wrote by hand
-        return target.options_type()
-
-
-def _demand_trust(target: Target, path: Path, trust: bool) -> None:
-    """Opening a file of a format whose target says `native_code` runs what is in it.
-
-    Raises:
-        InputFileError: the user did not say that the file is to be trusted.
-    """
-    if trust or not getattr(target, "native_code", False):
-        return
-    raise InputFileError(
-        f"{path} holds compiled native code ({target.name}), which can do anything that you can "
-        "do, and which opening it would run",
-        hint="if you trust whoever made the file, open it with --trust (trust=True)",
-    )
-
-
-def _signature(manifest: Manifest | None) -> Signature | None:
-    return None if manifest is None else Signature(manifest.inputs, manifest.outputs)
-
-
-def _identify(path: Path) -> tuple[Target, Manifest | None, list[str]]:
-    """The target that wrote `path`, its manifest if there is one, and what is odd about them."""
-    if not path.exists():
-        raise InputFileError(f"the artifact {path} does not exist")
-    described = manifest_path(path)
-    if described.exists():
-        manifest = Manifest.read(described)
-        notes = []
-        if wrong := manifest.mismatches(path.parent):
-            notes.append(
-                f"{', '.join(wrong)} is not what the manifest describes: it was changed, or an "
-                "export was interrupted"
-            )
-        return _target_of(path, manifest.format), manifest, notes
-    if (target := registry.of_suffix(path.name)) is not None:
-        return target, None, []
-    raise InputFileError(
-        f"{path} has no manifest and a suffix that no format has",
-        hint=f"known suffixes: {', '.join(registry.suffixes())}",
-    )
-
-
-def _target_of(path: Path, name: str) -> Target:
-    """The target of a format; a package that is to be built on the device has its own."""
-    found = registry.of_suffix(path.name)
-    return found if found is not None and found.name == name else registry.get(name)
-
-
-def _verified(target: Target, path: Path) -> list[str]:
-    """Notes of targets that can tell more of a written artifact than that it opens.
-
-    Raises:
-        InputFileError: a part of it that opening does not read is damaged.
-    """
-    if getattr(target, "golden", False):
-        from .vectors import DamagedVectorsError, read_golden
-
-        try:
-            read_golden(path)
-        except DamagedVectorsError as error:
-            raise InputFileError(
-                f"the golden vectors of {path} are damaged: {error}", hint="export again"
-            ) from error
-    verify = getattr(target, "verify", None)
-    return list((verify(path) if verify is not None else None) or ())
-
-
-def _first_device(target: Target) -> str:
-    return next(iter(target.capability().devices), "cpu")
-
-
-def _fill(request: Request, manifest: Manifest | None) -> Request:
-    """Take from the manifest what the user did not say."""
-    if manifest is None:
-        return request
-    known = manifest.request
-    nothing_said = not (request.args or request.kwargs or request.inputs)
-    filled = replace(
-        request,
-        model=request.model or known.get("model"),
-        inputs=known.get("inputs") if nothing_said else request.inputs,
-        dynamic=request.dynamic if request.dynamic is not None else known.get("dynamic"),
-    )
-    if filled.inputs is None and nothing_said:
-        filled = replace(filled, inputs=[_text(spec) for spec in manifest.inputs])
-    return filled
-
-
-def _text(spec: Any) -> str:
-    """An `--input` text for a spec, dynamic dims at a small size that they allow."""
-    sizes = [
-        size if isinstance(size, int) else max(2, size.min) + -max(2, size.min) % size.step
-        for size in spec.shape
-    ]
-    shape = "x".join(map(str, sizes)) or "scalar"
-    span = "" if spec.range is None else f":{spec.range[0]}..{spec.range[1]}"
-    return f"{spec.name}={shape}:{spec.dtype}{span}"
+    target, manifest, _ = identify(path)
+    demand_trust(target, path, trust)
+    return target.open(path, device or first_device(target), signature_of(manifest))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...targets.evidence import Evidence
     from .localization import Localization
 
-__all__ = ["SCHEMA", "CaseReport", "KindReport", "OutputReport", "Report"]
+__all__ = ["SCHEMA", "CaseReport", "EagerDifference", "KindReport", "OutputReport", "Report"]
 
 SCHEMA = 2
 
@@ -122,6 +122,32 @@ class CaseReport:
 
 
 @dataclass(frozen=True)
+class EagerDifference:
+    """One output of eager on the report's device: how far it is from the truth and from the CPU.
+
+    `peak_ratio` and `rms_ratio` are its distance from the truth in floors of the CPU, `max_abs` its
+    largest distance from eager on the CPU; `mismatches` counts integers and booleans that differ.
+    """
+
+    output: str
+    peak_ratio: float | None = None
+    rms_ratio: float | None = None
+    max_abs: float | None = None
+    mismatches: int = 0
+    worst_case: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "output": self.output,
+            "peak_ratio": _number(self.peak_ratio),
+            "rms_ratio": _number(self.rms_ratio),
+            "max_abs": _number(self.max_abs),
+            "mismatches": self.mismatches,
+            "worst_case": self.worst_case,
+        }
+
+
+@dataclass(frozen=True)
 class Report:
     """Whether an artifact computes what the eager model does, and how we know.
 
@@ -129,6 +155,7 @@ class Report:
     fixed one, where float64 is impossible), or "none" (values not compared).
     `reason` is one sentence that names the worst output. `model`, `format`, `artifact` (names,
     no paths) and `precision` say what was compared; `seconds` by stage, `versions` by package.
+    `eager_difference` tells of eager on `evidence.device`, where that is not the CPU.
     """
 
     verdict: Verdict
@@ -147,6 +174,7 @@ class Report:
     seconds: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     localization: Localization | None = None
+    eager_difference: tuple[EagerDifference, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document; numbers that JSON lacks are the strings "Infinity" and "NaN"."""
@@ -174,6 +202,7 @@ class Report:
             "seconds": dict(self.seconds),
             "versions": dict(self.versions),
             "localization": None if self.localization is None else self.localization.to_json(),
+            "eager_difference": [entry.to_json() for entry in self.eager_difference],
         }
 
 

@@ -1,0 +1,56 @@
+"""The least evidence that a user accepts: `--require`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import MissingRequirementError, UsageError
+
+if TYPE_CHECKING:
+    from ..validation.report import Report
+
+__all__ = ["REQUIRE", "check_require", "demand_evidence"]
+
+REQUIRE = ("executed", "evaluated")
+
+_RANK = {"built": 0, "evaluated": 1, "executed": 2}
+
+
+def check_require(require: str | None) -> None:
+    """Refuse what no evidence is called.
+
+    Raises:
+        UsageError: `require` is neither None nor of `REQUIRE`.
+    """
+    if require not in (None, *REQUIRE):
+        raise UsageError(f"require takes executed or evaluated, not {require!r}")
+
+
+def demand_evidence(
+    reports: Sequence[Report], require: str | None, remedy: str | None = None
+) -> None:
+    """On every device the artifact must be known as well as `require` says.
+
+    Args:
+        reports: one for each device.
+        require: one of `REQUIRE`, or None for no demand.
+        remedy: what brings the format's runtime.
+
+    Raises:
+        MissingRequirementError: one is not.
+    """
+    if require is None:
+        return
+    for report in reports:
+        kind = report.evidence.kind
+        if kind != "built" and _RANK[kind] < _RANK[require]:
+            raise MissingRequirementError(
+                f"{report.format} was {kind} here, but --require {require} asks for more",
+                hint=remedy or "run it on the target device",
+            )
+        if report.verdict == "unverified":
+            raise MissingRequirementError(
+                f"{report.format} could not be verified, which --require asks for: {report.reason}",
+                hint="leave out --require to accept what is not verified",
+            )
