@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ... import __version__
 from ...errors import ConversionError, UsageError
@@ -12,13 +15,14 @@ from ...exporter.signature import Dim, TensorSpec
 from ..base import Evidence, Signature
 from ..closing import Closing
 from ..feed import checked_feed
+from ..watching import Value
 from .parse import parse
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from .evaluate.network import Network, Tensor
+    from .evaluate.network import Layer, Network, Tensor
     from .products import Product
 
 __all__ = ["NetworkSession"]
@@ -79,15 +83,54 @@ class NetworkSession(Closing):
         """
         from .evaluate.interpreter import run_network
 
+        found = run_network(self._opened(), self._given(inputs))
+        return {spec.name: _array(found[spec.name]) for spec in self.outputs}
+
+    def values(self) -> tuple[Value, ...]:
+        """What can be watched; see `Watching`. A node is the ONNX node that a layer is of."""
+        from .evaluate.parts import computed
+
+        return tuple(
+            Value(tensor.name, layer.kind, _node(layer), sources)
+            for layer, tensor, sources in computed(self._opened())
+            if hasattr(np, tensor.dtype) or tensor.dtype in ("bfloat16", "bool")
+        )
+
+    def run_watching(
+        self, inputs: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """Outputs, and the values of `names`; see `Watching`."""
+        from .evaluate.parts import watch_network
+
+        found = watch_network(self._opened(), self._given(inputs), names)
+        return {name: _array(value) for name, value in found.items()}
+
+    def replay(
+        self, given: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """The values of `names` from those of `given` alone; see `Watching`."""
+        from .evaluate.parts import run_part
+
+        network = self._opened()
+        declared = {tensor.name: tensor for tensor in network.inputs}
+        declared |= {tensor.name: tensor for layer in network.layers for tensor in layer.outputs}
+        if unknown := [name for name in (*given, *names) if name not in declared]:
+            raise UsageError(f"the network computes no {', '.join(unknown)}")
+        tensors = {name: _tensor(array, declared[name].dtype) for name, array in given.items()}
+        found = run_part(network, tensors, names)
+        return {name: _array(value) for name, value in found.items()}
+
+    def _opened(self) -> Network:
         if self._network is None:
             raise UsageError(f"the session on {self.path.name} is closed")
+        return self._network
+
+    def _given(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
         feed = checked_feed(inputs, self.inputs)
-        given = {
-            spec.name: _tensor(array, spec)
+        return {
+            spec.name: _tensor(array, spec.dtype)
             for spec, array in zip(self.inputs, feed.values(), strict=True)
         }
-        found = run_network(self._network, given)
-        return {spec.name: _array(found[spec.name]) for spec in self.outputs}
 
     def close(self) -> None:
         """Release the network and its weights."""
@@ -124,11 +167,16 @@ def _spec(tensor: Tensor) -> TensorSpec:
     return TensorSpec(tensor.name, tensor.dtype, shape)
 
 
-def _tensor(array: NDArray[Any], spec: TensorSpec) -> torch.Tensor:
+def _node(layer: Layer) -> str:
+    found = re.search(r"\[ONNX Layer: ([^\]]*)\]", layer.source)
+    return layer.name if found is None else found[1]
+
+
+def _tensor(array: NDArray[Any], dtype: str) -> torch.Tensor:
     import torch
 
     tensor = torch.from_numpy(array.copy())
-    return tensor.to(torch.bfloat16) if spec.dtype == "bfloat16" else tensor
+    return tensor.to(torch.bfloat16) if dtype == "bfloat16" else tensor
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:

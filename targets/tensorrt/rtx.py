@@ -13,6 +13,7 @@ from .products import RTX
 
 if TYPE_CHECKING:
     from ...exporter.graph import Graph
+    from ..watching import Trail
 
 __all__ = ["TensorRtRtxTarget"]
 
@@ -109,6 +110,13 @@ class TensorRtRtxTarget:
         from .opening import open_rtx
 
         return open_rtx(artifact, device, signature)
+
+    def trail(self, graph: Graph, options: RtxOptions, artifact: Path, scratch: Path) -> Trail:
+        """Which value of `artifact`'s network is which node of `graph`; see `Tracing`."""
+        require(f"building {RTX.title} engines", _BUILDERS, RTX.remedy)
+        from .trail import trail
+
+        return trail(graph, options, artifact, scratch)
 
     def verify(self, artifact: Path) -> list[str]:
         """What `validate` is to note: an engine that its network does not build to.

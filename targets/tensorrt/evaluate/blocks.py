@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from .network import Layer
 
-__all__ = ["Block", "Conditional", "Loop", "Step", "block_of", "given", "makers_of"]
+__all__ = [
+    "Block",
+    "Conditional",
+    "Loop",
+    "Step",
+    "block_of",
+    "given",
+    "made_by",
+    "makers_of",
+    "read_by",
+]
 
 
 @dataclass(frozen=True)
@@ -53,12 +63,13 @@ class Loop:
 Step = Layer | Conditional | Loop
 
 
-def _makes(step: Step) -> set[str]:
+def made_by(step: Step) -> set[str]:
+    """Tensors that a step makes, those inside it left out."""
     layers = (step,) if isinstance(step, Layer) else step.outputs
     return {tensor.name for layer in layers for tensor in layer.outputs}
 
 
-def _reads(step: Step) -> set[str]:
+def read_by(step: Step) -> set[str]:
     """Tensors that a step reads, those made inside it left out."""
     if isinstance(step, Layer):
         return set(given(step.inputs))
@@ -74,19 +85,22 @@ def _reads(step: Step) -> set[str]:
         made |= {t.name for layer in (*step.recurrences, *step.iterators) for t in layer.outputs}
     for block in inner:
         for each in block.steps:
-            read |= _reads(each)
-            made |= _makes(each)
+            read |= read_by(each)
+            made |= made_by(each)
     return read - made
 
 
-def makers_of(steps: list[Step], names: set[str]) -> set[int]:
-    """Indices of the steps that make `names`, and of those before that these need."""
+def makers_of(steps: Sequence[Step], names: set[str], known: Collection[str] = ()) -> set[int]:
+    """Indices of the steps that make `names`, and of those before that these need.
+
+    What is in `known` needs no step.
+    """
     wanted = set(names)
     found: set[int] = set()
     for index in reversed(range(len(steps))):
-        if _makes(steps[index]) & wanted:
+        if made_by(steps[index]) & wanted:
             found.add(index)
-            wanted |= _reads(steps[index])
+            wanted |= read_by(steps[index]).difference(known)
     return found
 
 
@@ -99,10 +113,10 @@ def block_of(steps: list[Step], ends: set[str], standing: Iterable[str] = ()) ->
     made = set(standing)
     last: dict[str, int] = {}
     for index, step in enumerate(steps):
-        for name in _makes(step):
+        for name in made_by(step):
             made.add(name)
             last[name] = index
-        for name in _reads(step):
+        for name in read_by(step):
             if name in made:
                 last[name] = index
     frees: list[list[str]] = [[] for _ in steps]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -13,7 +13,7 @@ from .nesting import blocks_of
 from .network import Layer, Network, Tensor
 from .table import OPERATORS
 
-__all__ = ["run_network"]
+__all__ = ["compute", "run_network"]
 
 _CONTRADICTIONS = (
     *(RuntimeError, IndexError, KeyError, ValueError, TypeError, AttributeError),
@@ -24,7 +24,6 @@ _LARGEST_RUN = 1_000_000
 """Layers that a run computes beyond those of the network itself before it is given up: minutes."""
 
 
-@torch.no_grad()
 def run_network(network: Network, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Outputs of the network by name.
 
@@ -37,13 +36,27 @@ def run_network(network: Network, inputs: Mapping[str, torch.Tensor]) -> dict[st
             that does not end within a bound.
         ConversionError: the network contradicts itself or its inputs.
     """
+    names = [tensor.name for tensor in network.outputs]
+    return compute(network, blocks_of(network), inputs, names)
+
+
+@torch.no_grad()
+def compute(
+    network: Network, block: Block, inputs: Mapping[str, torch.Tensor], names: Iterable[str]
+) -> dict[str, torch.Tensor]:
+    """The tensors of `names` after a block of `network`; `inputs` are those that it needs.
+
+    Raises:
+        As `run_network` does.
+    """
     run = _Run(len(network.layers) + _LARGEST_RUN)
     for tensor in network.inputs:
-        _require_fit(inputs[tensor.name], tensor, f"the input {tensor.name}")
-        run.values[tensor.name] = inputs[tensor.name]
-    run.block(blocks_of(network))
+        if tensor.name in inputs:
+            _require_fit(inputs[tensor.name], tensor, f"the input {tensor.name}")
+    run.values.update(inputs)
+    run.block(block)
     # Copies: an output may be a view of weights, whose memory goes with the network.
-    return {tensor.name: run.values[tensor.name].clone() for tensor in network.outputs}
+    return {name: run.values[name].clone() for name in names}
 
 
 class _Run:
