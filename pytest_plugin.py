@@ -5,7 +5,9 @@ Nothing heavy is imported before a test calls the fixture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +61,8 @@ def parity(request: pytest.FixtureRequest, tmp_path: Path) -> Parity:
         folder = tmp_path / "parity"
         folder.mkdir(exist_ok=True)
         try:
-            result = export(source, names, output=folder, require=require, **_listed(options))
+            with _without_traces():
+                result = export(source, names, output=folder, require=require, **_listed(options))
         except MissingRequirementError as error:
             if missing == "skip":
                 pytest.skip(error.message)
@@ -78,6 +81,23 @@ def parity(request: pytest.FixtureRequest, tmp_path: Path) -> Parity:
         return result
 
     return run
+
+
+@contextmanager
+def _without_traces() -> Iterator[None]:
+    """Torch logs every tracing step for its own tools; pytest would show them in each failure.
+
+    Pytest listens to loggers that do not propagate, too.
+    """
+    log = logging.getLogger("torch.__trace")
+    listening = [h for h in log.handlers if type(h).__module__.startswith("_pytest.")]
+    for handler in listening:
+        log.removeHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in listening:
+            log.addHandler(handler)
 
 
 def _listed(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def matched(graph: Graph, session: Watching) -> dict[str, str]:
         place = _nearest(found, wanted) if _varies(found) else None
         if place is not None:
             claims[place].append(name)
-    pairs = {}
+    pairs: dict[str, str] = {}
     for group, claimed in zip(groups, claims, strict=True):
         # Of more values than nodes the last are meant: a factor of 1 ends an operator, say.
         pairs.update(zip(claimed[-len(group) :], group, strict=False))

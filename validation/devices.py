@@ -73,13 +73,21 @@ def run_eager_on(device: str, module: torch.nn.Module) -> Iterator[torch.nn.Modu
     """
     if not torch.cuda.is_available():
         raise MissingRequirementError(f"torch {torch.__version__} finds no GPU here")
-    moved: dict[int, Any] = {}
+    # What deepcopy finds here it does not copy: no second copy of the weights in this machine's
+    # memory, and tensors that are shared stay shared.
+    copies: dict[int, Any] = {}
     with torch.no_grad():
         for parameter in module.parameters():
-            moved[id(parameter)] = torch.nn.Parameter(parameter.to(device), requires_grad=False)
+            there = torch.nn.Parameter(moved(parameter, device), requires_grad=False)
+            copies[id(parameter)] = there
         for buffer in module.buffers():
-            moved[id(buffer)] = buffer.to(device)
-        yield copy.deepcopy(module, moved).to(device).eval()
+            copies[id(buffer)] = moved(buffer, device)
+        yield copy.deepcopy(module, copies).to(device).eval()
+
+
+def moved(value: torch.Tensor, device: str) -> torch.Tensor:
+    """`value` on `device`, with the strides that it has."""
+    return value.to(device)
 
 
 def on_device(
@@ -162,8 +170,8 @@ class _DeviceRun:
     lanes: dict[str, dict[str, Expected]] = field(default_factory=dict)
 
     def run(self, case: Case, _reading: str) -> tuple[Arrays | None, Problem | None]:
-        moved = {name: value.to(self.device) for name, value in case.inputs.items()}
-        values = _arrays(self.graph.call.call(self.there, moved))
+        inputs = {name: moved(value, self.device) for name, value in case.inputs.items()}
+        values = _arrays(self.graph.call.call(self.there, inputs))
         if case.name not in self.lanes:
             plain = _arrays(self.graph.call.call(self.here, case.inputs))
             self.lanes[case.name] = {

@@ -65,13 +65,13 @@ def _check(
             tightened(replace(report, model=model.name), model.max_floors)
             for report in artifact.timed()
         )
-        error = artifact.error
+        problem = artifact.error
         failed = [report for report in reports if report.verdict == "fail"]
-        if error is None and failed:
+        if problem is None and failed:
             found = failed[0].localization
             first = f"; {found.summary}" if found is not None else ""
-            error = ParityError(f"{model.name} as {artifact.format}: {failed[0].reason}{first}")
-        yield Checked(model.name, artifact.format, reports, error)
+            problem = ParityError(f"{model.name} as {artifact.format}: {failed[0].reason}{first}")
+        yield Checked(model.name, artifact.format, reports, problem)
 
 
 def _export(

@@ -169,7 +169,8 @@ def _model(entry: Mapping[str, Any], folder: Path) -> Model:
 
 def _demand_files(file: Path, models: Sequence[Model]) -> None:
     for model in models:
-        script = model.model.partition(".py:")[0] + ".py" if ".py:" in (model.model or "") else None
+        before, marker, _ = (model.model or "").partition(".py:")
+        script = f"{before}.py" if marker else None
         named = (model.source, *model.data, *filter(None, (model.inputs_file, script)))
         if missing := [name for name in named if not Path(name).exists()]:
             raise UsageError(
