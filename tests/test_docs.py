@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -24,6 +25,7 @@ def checkout(tmp_path_factory) -> Path:
             target = folder / source.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
+    (folder / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     return folder
 
 
@@ -58,6 +60,29 @@ def test_the_python_examples_of_the_documents_run(checkout):
                 **{"cwd": checkout, "capture_output": True, "text": True},
             )
             assert done.returncode == 0, f"{document.name}\n{block}\n{done.stderr}"
+
+
+def test_the_configuration_of_the_documents_is_read(checkout):
+    from isomorph.validation.project import read_configuration
+
+    (text,) = blocks(ROOT / "docs" / "ci.md", "toml")
+    path = checkout / "isomorph-example.toml"
+    path.write_text(text)
+    assert [model.formats for model in read_configuration(path).models] == [
+        ("onnx", "openvino"),
+        ("onnx",),
+    ]
+
+
+def test_the_workflow_of_the_documents_names_inputs_of_the_action():
+    (text,) = blocks(ROOT / "docs" / "ci.md", "yaml")
+    (step,) = [
+        step
+        for step in yaml.safe_load(text)["jobs"]["parity"]["steps"]
+        if "isomorph" in step["uses"]
+    ]
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    assert step["with"].keys() <= action["inputs"].keys()
 
 
 @pytest.mark.parametrize("document", LINKS, ids=lambda path: path.name)

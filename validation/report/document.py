@@ -50,12 +50,15 @@ def read_document(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
         entries = found["reports"]
         numbers = {entry["schema"] for entry in entries}
-        names = [(o["name"], o["verdict"]) for entry in entries for o in entry["outputs"]]
-        assert all(isinstance(name, str) for pair in names for name in pair)
-        assert all(isinstance(entry["verdict"], str) for entry in entries)
+        names: list[tuple[Any, ...]] = [
+            (o["name"], o["verdict"]) for entry in entries for o in entry["outputs"]
+        ]
+        names += [(entry["verdict"],) for entry in entries]
+        if not all(isinstance(name, str) for entry in names for name in entry):
+            raise TypeError("a name or verdict is no text")
     except FileNotFoundError:
         raise InputFileError(f"the report {path} does not exist") from None
-    except (OSError, ValueError, KeyError, TypeError, AssertionError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputFileError(
             f"{path} is no report of Isomorph ({type(error).__name__})",
             hint="name a file that --report json:PATH wrote, or a NAME.report.json",

@@ -1,13 +1,13 @@
 """The report: figures and verdicts per output and per case, and its JSON form.
 
-The JSON schema is stable within a `schema` number; docs/parity.md lists it.
+The JSON schema is stable within a `schema` number; docs/reports.md lists it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..expected import CaptureCheck
@@ -17,14 +17,45 @@ if TYPE_CHECKING:
     from ...targets.evidence import Evidence
     from .localization import Localization
 
-__all__ = ["SCHEMA", "CaseReport", "EagerDifference", "KindReport", "OutputReport", "Report"]
+__all__ = [
+    "SCHEMA",
+    "CaseReport",
+    "EagerDifference",
+    "KindReport",
+    "OutputReport",
+    "PooledReport",
+    "Report",
+]
 
 SCHEMA = 2
 
 
 @dataclass(frozen=True)
+class PooledReport:
+    """One output over `cases` cases of a kind taken together, in floors; see `pooled`."""
+
+    rms: float
+    tail: float
+    shift: float
+    gain: float
+    cases: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rms": _number(self.rms),
+            "tail": _number(self.tail),
+            "shift": _number(self.shift),
+            "gain": _number(self.gain),
+            "cases": self.cases,
+        }
+
+
+@dataclass(frozen=True)
 class KindReport:
-    """One output over the cases of one kind of input; figures in floors, the largest of them."""
+    """One output over the cases of one kind of input; figures in floors, the largest of them.
+
+    `pooled` is None where the cases were judged one by one only.
+    """
 
     kind: str
     verdict: Verdict
@@ -32,6 +63,7 @@ class KindReport:
     reason: str = ""
     peak_ratio: float | None = None
     rms_ratio: float | None = None
+    pooled: PooledReport | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -41,6 +73,7 @@ class KindReport:
             "reason": self.reason,
             "peak_ratio": _number(self.peak_ratio),
             "rms_ratio": _number(self.rms_ratio),
+            "pooled": None if self.pooled is None else self.pooled.to_json(),
         }
 
 
@@ -183,7 +216,11 @@ class Report:
             "verdict": self.verdict,
             "reason": self.reason,
             "method": self.method,
-            "limits": {"peak": self.rule.peak, "rms": self.rule.rms},
+            "limits": {
+                "peak": self.rule.peak,
+                "rms": self.rule.rms,
+                "pooled": None if self.rule.pooled is None else asdict(self.rule.pooled),
+            },
             "evidence": self.evidence.to_json(),
             "outputs": [output.to_json() for output in self.outputs],
             "cases": [case.to_json() for case in self.cases],
