@@ -51,6 +51,14 @@ def test_half_precision_is_built_for_turing(exported, linear, tmp_path):
     assert (tmp_path / "net.rtx.engine").stat().st_size > 0
 
 
+def test_every_gpu_that_the_product_knows_is_built_for(exported, linear, tmp_path):
+    """All but Turing, which has no float32 matrix product."""
+    exported(linear, inputs=["x=2x8"], options={"sm": "80,86,89,120,121"}, validate=False)
+    for_all = (tmp_path / "net.rtx.engine").stat().st_size
+    exported(linear, inputs=["x=2x8"], options={"sm": "80"}, validate=False)
+    assert for_all > (tmp_path / "net.rtx.engine").stat().st_size
+
+
 def test_a_gpu_that_the_product_does_not_know_is_a_usage_error(exported, linear):
     with pytest.raises(UsageError, match="does not build for SM90") as caught:
         exported(linear, inputs=["x=2x8"], options={"sm": "90"})
