@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-__all__ = ["KINDS", "Fault", "Kind", "Network", "Place", "inject", "kind"]
+__all__ = ["GRADED", "KINDS", "Fault", "Kind", "Network", "Place", "inject", "kind"]
 
 
 @dataclass(frozen=True)
@@ -171,11 +171,16 @@ class Kind:
 
 KINDS: dict[str, Kind] = {}
 
+# Kinds whose size is drawn from many powers of two: they fill the bands of small sizes.
+GRADED: set[str] = set()
 
-def kind(find: Find) -> Callable[[Apply], Apply]:
+
+def kind(find: Find, graded: bool = False) -> Callable[[Apply], Apply]:
     """Register a fault under its function's name."""
 
     def register(apply: Apply) -> Apply:
+        if graded:
+            GRADED.add(apply.__name__)
         KINDS[apply.__name__] = Kind(apply.__name__, find, apply)
         return apply
 
@@ -186,8 +191,11 @@ def inject(data: bytes, label: str, name: str, limit: int = 2) -> list[Fault]:
     """Files with one fault of kind `name` each, at up to `limit` places chosen by `label`."""
     chosen = random.Random(f"{label}/{name}")
     places = KINDS[name].find(Network(data))
+    picked = chosen.sample(places, min(limit, len(places)))
+    if name in GRADED and places:  # the same place again has another size
+        picked += chosen.choices(places, k=limit - len(picked))
     found = []
-    for place in chosen.sample(places, min(limit, len(places))):
+    for place in picked:
         network = Network(data)
         node = network.nodes[place.node]
         fault = (node.name, node.op_type, tuple(node.output))

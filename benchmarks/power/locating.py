@@ -1,0 +1,99 @@
+"""Is the operator that was broken the one that localisation names?"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import onnx
+from isomorph.exporter.graph import Graph
+from isomorph.progress import Silent
+from isomorph.targets.onnx.target import OnnxOptions, OnnxTarget
+from isomorph.targets.watching import Stage, Trail
+from isomorph.validation.checking import located
+from isomorph.validation.expected import Reference
+from isomorph.validation.report import Report
+
+from .faults import Fault
+
+__all__ = ["Locator"]
+
+
+class _Remembering(OnnxTarget):
+    """Converts a model again once, not for every fault."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: Trail | None = None
+
+    def trail(self, graph: Graph, options: OnnxOptions, artifact: Path, scratch: Path) -> Trail:
+        if self._known is None:
+            self._known = super().trail(graph, options, artifact, self._folder)
+        file = Stage("file", partial(self.open, artifact, optimized=False))
+        before = tuple(stage for stage in self._known.stages if stage.name != "file")
+        return replace(self._known, stages=(*before, file))
+
+
+class Locator:
+    """Localises faults of one model.
+
+    Args:
+        graph, reference: of the model.
+        data: the correct file.
+    """
+
+    def __init__(self, graph: Graph, reference: Reference, data: bytes) -> None:
+        self._graph, self._reference = graph, reference
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self._target = _Remembering(Path(self._folder.name))
+        self._consumers: dict[str, list[onnx.NodeProto]] = {}
+        for node in onnx.load_from_string(data).graph.node:
+            for name in node.input:
+                self._consumers.setdefault(name, []).append(node)
+
+    def close(self) -> None:
+        """Remove what was converted."""
+        self._folder.cleanup()
+
+    def locate(self, fault: Fault, report: Report, session: Any, file: Path) -> tuple[str, str]:
+        """One of "single", "group", "wrong" and "none", and what was named."""
+        options = OnnxOptions()
+        told = located(
+            report,
+            self._graph,
+            self._reference,
+            session,
+            self._target,
+            options,
+            file,
+            progress=Silent(),
+        )
+        found = told.localization
+        if found is None or found.culprit is None:
+            return "none", "; ".join((*told.notes, *(found.notes if found else ())))
+        names = self._target.trail(self._graph, options, file, file.parent).values
+        culprit = found.culprit
+        summary = f"{found.stage}: {', '.join(culprit.operators)} ({culprit.artifact_node})"
+        if not self._holders(fault, names) & set(culprit.operators):
+            expected = ", ".join(sorted(self._holders(fault, names)))
+            return "wrong", f"{summary}, not {expected}"
+        return "single" if len(culprit.operators) == 1 else "group", summary
+
+    def _holders(self, fault: Fault, names: Mapping[str, str]) -> set[str]:
+        """Operators of the graph that the broken node is a part of: the next values with a name."""
+        found: set[str] = set()
+        pending, seen = list(fault.node_outputs), set()
+        while pending:
+            name = pending.pop()
+            if name in seen or not name:
+                continue
+            seen.add(name)
+            if name in names:
+                found.add(names[name])
+            else:
+                pending += [o for node in self._consumers.get(name, ()) for o in node.output]
+        return found
