@@ -23,7 +23,7 @@ from isomorph.exporter.source import Request, open_source
 from isomorph.progress import Silent
 from isomorph.targets import registry
 from isomorph.targets.base import Evidence
-from isomorph.validation.checking import make_reference
+from isomorph.validation.checking import make_reference, validate_on
 from isomorph.validation.parity import judge
 
 REHEARSAL = os.environ.get("ISOMORPH_GPU_REHEARSAL") == "1"
@@ -146,3 +146,26 @@ def test_a_format_on_the_gpu_passes(model, format, record, tmp_path):
     record(name, format, artifact.report)
     assert artifact.evidence.device.startswith(DEVICE)
     assert artifact.verdict == "pass", artifact.report.reason
+
+
+def test_one_command_checks_the_cpu_and_the_gpu(model, record, tmp_path):
+    """TorchScript files run on both; each has the floor of eager there."""
+    name, module, shape, dynamic = model
+    (artifact,) = isomorph.export(
+        module, "torchscript", args=(torch.randn(*shape),), dynamic=dynamic, output=f"{tmp_path}/"
+    ).artifacts
+    reports = validate_on(
+        tuple(dict.fromkeys(("cpu", DEVICE))),
+        artifact.path,
+        module,
+        args=(torch.randn(*shape),),
+        dynamic=dynamic,
+        require="executed",
+    )
+    for report in reports:
+        record(name, f"torchscript on {report.evidence.device}, both at once", report)
+        assert report.verdict == "pass", report.reason
+    assert reports[0].eager_difference == ()
+    if not REHEARSAL:
+        (difference,) = reports[1].eager_difference
+        assert difference.max_abs is not None
