@@ -84,7 +84,10 @@ _SMALLEST = 2.0**-126
 NOISE_DOMINATED = 0.1
 
 # Kinds of cases whose values nobody feeds a model: what they alone pass says too little.
-EXTREME_KINDS = ("zeros", "large", "tiny")
+EXTREME_KINDS = (
+    *("zeros", "large", "tiny", "ones", "negative", "halves", "ties"),
+    *("mask-true", "mask-false", "mask-row", "ends"),
+)
 
 # Inputs that the user gave.
 OWN_KINDS = ("data", "example")
