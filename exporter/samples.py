@@ -13,7 +13,7 @@ from ..errors import UsageError
 from .examples import read_tensors, torch_dtype
 from .signature import Dim, TensorSpec
 
-__all__ = ["MAX_SAMPLES", "as_tensors", "load_samples", "with_tensors"]
+__all__ = ["MAX_SAMPLES", "as_tensors", "demand_fit", "load_samples", "with_tensors"]
 
 # Each sample costs six runs of the model; more than this from one file adds time, not insight.
 MAX_SAMPLES = 16
@@ -61,42 +61,63 @@ def with_tensors(tree: Any) -> Any:
     )
 
 
+def demand_fit(
+    tensors: Mapping[str, torch.Tensor], specs: Sequence[TensorSpec], label: str
+) -> None:
+    """Raise unless there is a tensor for every input, of its dtype and shape.
+
+    Raises:
+        UsageError: with all that is expected and all that is found.
+    """
+    problems = _misnamed(tensors, specs)
+    for spec in specs:
+        value = tensors.get(spec.name)
+        if value is None:
+            continue
+        if value.dtype != torch_dtype(spec.dtype):
+            problems.append(f"{spec.name} is {_dtype_text(value)}, not {spec.dtype}")
+        if not _fits(value.shape, spec.shape):
+            problems.append(f"{spec.name} is {_size_text(value.shape)}, not {_shape_text(spec)}")
+    if problems:
+        raise _misfit(problems, tensors, specs, label)
+
+
 def _named(
     tensors: Mapping[str, torch.Tensor], specs: Sequence[TensorSpec], label: str
 ) -> dict[str, torch.Tensor]:
-    known = {spec.name: spec for spec in specs}
-    named: dict[str, torch.Tensor] = {}
-    for name, value in tensors.items():
-        flat = name.replace(".", "_")
-        if flat not in known:
-            near = difflib.get_close_matches(flat, known, 3)
-            raise UsageError(
-                f"{label} holds {name!r}, which is no input of the model",
-                hint=f"did you mean {', '.join(near)}?"
-                if near
-                else f"the model's inputs are {', '.join(known)}",
-            )
-        named[flat] = _to_dtype(value, known[flat], label)
-    missing = [name for name in known if name not in named]
-    if missing:
-        raise UsageError(f"{label} lacks the input {', '.join(missing)}")
+    """The tensors by the inputs' names, in their dtypes."""
+    named = {name.replace(".", "_"): value for name, value in tensors.items()}
+    problems = _misnamed(named, specs)
+    for spec in specs:
+        if spec.name not in named:
+            continue
+        value = named[spec.name]
+        if _is_of_kind(value, torch_dtype(spec.dtype)):
+            named[spec.name] = value.to(torch_dtype(spec.dtype))
+        else:
+            problems.append(f"{spec.name} is {_dtype_text(value)}, not {spec.dtype}")
+    if problems:
+        raise _misfit(problems, tensors, specs, label)
     return named
 
 
-def _to_dtype(value: torch.Tensor, spec: TensorSpec, label: str) -> torch.Tensor:
+def _misnamed(tensors: Mapping[str, torch.Tensor], specs: Sequence[TensorSpec]) -> list[str]:
+    known = [spec.name for spec in specs]
+    return [
+        *(f"{name!r} is no input of the model" for name in tensors if name not in known),
+        *(f"there is no {name}" for name in known if name not in tensors),
+    ]
+
+
+def _is_of_kind(value: torch.Tensor, wanted: torch.dtype) -> bool:
     """Widths may differ (numpy makes float64 and int32), kinds may not."""
-    wanted = torch_dtype(spec.dtype)
     if value.dtype == wanted:
-        return value
-    same_kind = value.is_floating_point() == wanted.is_floating_point and (
-        value.is_complex() == wanted.is_complex
+        return True
+    return (
+        value.is_floating_point() == wanted.is_floating_point
+        and value.is_complex() == wanted.is_complex
+        and torch.bool not in (value.dtype, wanted)
     )
-    if not same_kind or torch.bool in (value.dtype, wanted):
-        raise UsageError(
-            f"{label}: input {spec.name} is {str(value.dtype).removeprefix('torch.')}, "
-            f"the model takes {spec.dtype}"
-        )
-    return value.to(wanted)
 
 
 def _split(
@@ -112,13 +133,46 @@ def _split(
         one = [(1, *tensors[s.name].shape[1:]) for s in specs]
         if all(_fits(shape, s.shape) for shape, s in zip(one, specs, strict=True)):
             return [{n: t[i : i + 1] for n, t in tensors.items()} for i in range(count)]
-    told = "; ".join(
-        f"{s.name} is {'x'.join(map(str, tensors[s.name].shape)) or 'scalar'}, "
-        f"the model takes {_shape_text(s)}"
+    problems = [
+        f"{s.name} is {_size_text(tensors[s.name].shape)}, not {_shape_text(s)}"
         for s in specs
         if not _fits(tensors[s.name].shape, s.shape)
+    ]
+    raise _misfit(problems, tensors, specs, label)
+
+
+def _misfit(
+    problems: Sequence[str],
+    tensors: Mapping[str, torch.Tensor],
+    specs: Sequence[TensorSpec],
+    label: str,
+) -> UsageError:
+    """All that is expected and all that is found, so that nobody repairs one thing at a time."""
+    expected = ", ".join(f"{s.name} {s.dtype} {_shape_text(s)}" for s in specs) or "nothing"
+    found = (
+        ", ".join(f"{n} {_dtype_text(v)} {_size_text(v.shape)}" for n, v in tensors.items())
+        or "nothing"
     )
-    raise UsageError(f"{label} does not fit: {told}")
+    known = [spec.name for spec in specs]
+    unknown = [name for name in tensors if name.replace(".", "_") not in known]
+    near = {name: difflib.get_close_matches(name, known, 1) for name in unknown}
+    meant = ", ".join(f"{match[0]} for {name}" for name, match in near.items() if match)
+    return UsageError(
+        f"{label} does not fit the model: {'; '.join(problems)}\n"
+        f"expected: {expected}\nfound:    {found}",
+        hint=f"did you mean {meant}?"
+        if meant
+        else "a file holds one sample, or many along a first axis that all its inputs have; an "
+        "axis varies with --dynamic",
+    )
+
+
+def _dtype_text(value: torch.Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _size_text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
 
 
 def _fits(shape: Sequence[int], wanted: Sequence[int | Dim]) -> bool:

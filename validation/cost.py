@@ -34,7 +34,7 @@ class Cost:
 
 
 class CostModel:
-    """Evaluates a graph's cost at any sizes of its dynamic dims."""
+    """Evaluates a graph's cost at any sizes of its dynamic dims; `nodes` counts its operators."""
 
     def __init__(self, graph: Graph) -> None:
         self._nodes = list(graph.program.graph_module.graph.nodes)
@@ -42,6 +42,7 @@ class CostModel:
         self._inputs = set(graph.input_nodes)
         self._freed_at = _freed_at(self._nodes)
         self._known: dict[tuple[tuple[str, int], ...], Cost] = {}
+        self.nodes = sum(node.op == "call_function" for node in self._nodes)
 
     def at(self, sizes: Mapping[str, int]) -> Cost:
         """Cost with each dim (by name) at the given size."""

@@ -8,13 +8,15 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-__all__ = ["break_ties", "decides"]
+__all__ = ["blur_quotients", "break_ties", "decides", "picks"]
 
 # They order values; elements that are exactly equal may come in any order.
 _ORDERING = frozenset(
     (
         *("argmax", "argmin", "argsort", "kthvalue", "max", "median", "min", "mode", "msort"),
-        *("sort", "topk"),
+        *("nanmedian", "sort", "topk", "cummax", "cummin", "adaptive_max_pool1d"),
+        *("adaptive_max_pool2d", "adaptive_max_pool3d", "max_pool1d_with_indices"),
+        *("max_pool2d_with_indices", "max_pool3d_with_indices", "fractional_max_pool2d"),
     )
 )
 
@@ -26,7 +28,43 @@ _JUMPING = frozenset(
     )
 )
 
+# They jump at a quotient that they round themselves, so that even exact arguments leave it open.
+_DIVIDING = frozenset(
+    (
+        *("floor_divide", "fmod", "remainder", "fake_quantize_per_tensor_affine"),
+        *("fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine_cachemask"),
+        *("fake_quantize_per_channel_affine_cachemask", "quantize_per_tensor"),
+        *("quantize_per_channel", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d"),
+    )
+)
+
+# Their results are among their arguments, or exact: no evaluation rounds them.
+_PICKING = frozenset(
+    (
+        *("abs", "amax", "amin", "cat", "ceil", "channel_shuffle", "clamp", "clamp_max"),
+        *("clamp_min", "clone", "constant_pad_nd", "contiguous", "embedding", "flip", "floor"),
+        *("full_like", "gather", "hardtanh", "im2col", "index", "index_put", "index_select"),
+        *("masked_fill", "masked_scatter", "max_pool1d", "max_pool2d", "max_pool3d", "maximum"),
+        *("minimum", "neg", "ones_like", "pad", "pixel_shuffle", "pixel_unshuffle"),
+        *("reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "relu", "relu6", "repeat"),
+        *("repeat_interleave", "replication_pad1d", "replication_pad2d", "replication_pad3d"),
+        *("roll", "round", "scatter", "sign", "stack", "take", "take_along_dim", "threshold"),
+        *(
+            "tril",
+            "triu",
+            "trunc",
+            "upsample_nearest1d",
+            "upsample_nearest2d",
+            "where",
+            "zeros_like",
+        ),
+    )
+)
+
 _CASTS = frozenset(("_to_copy", "to", "type_as"))
+
+# The least share of a unit in the last place that still tells two equal values apart.
+_LEAST_ULPS = 4.0
 
 # Far below any value that matters, far above what float32 flushes to zero.
 _BESIDE_ZERO = 2.0**-100
@@ -58,14 +96,45 @@ def break_ties(target: Any, args: tuple[Any, ...], key: str, ulps: float, sign: 
 
     Each element moves by a random share of `ulps` units in the last place, and
     by as little beside zero; the opposite `sign` orders every tie the other way.
+    Infinities, as masks put them, become numbers beyond all others.
     """
     if _name(target) not in _ORDERING or not args:
         return args
     values = args[0]
     if not isinstance(values, torch.Tensor) or not values.is_floating_point():
         return args
-    generator = torch.Generator().manual_seed(zlib.crc32(key.encode()))
-    share = torch.rand(values.shape, generator=generator, dtype=values.dtype) - 0.5
-    reach = values.abs() * (torch.finfo(values.dtype).eps * ulps) + _BESIDE_ZERO
-    moved = torch.where(values.isfinite(), values + sign * share * reach, values)
+    share = _shares(values, key) * sign
+    moved = _blurred(values, share, max(ulps, _LEAST_ULPS))
+    far = values.sign() * torch.finfo(values.dtype).max * (0.75 + 0.5 * share)
+    return (torch.where(values.isinf(), far, moved), *args[1:])
+
+
+def blur_quotients(
+    target: Any, args: tuple[Any, ...], kwargs: Any, key: str, ulps: float, sign: int
+) -> Any:
+    """Arguments of an operator that rounds a quotient of its own, the dividend moved a little."""
+    divides = _name(target) in _DIVIDING or (
+        _name(target) == "div" and kwargs.get("rounding_mode") is not None
+    )
+    values = args[0] if args else None
+    if not divides or not isinstance(values, torch.Tensor) or not values.is_floating_point():
+        return args
+    moved = _blurred(values, _shares(values, key) * sign, max(ulps, _LEAST_ULPS))
     return (moved, *args[1:])
+
+
+def picks(target: Any) -> bool:
+    """Whether an operator's results are among its arguments or otherwise free of rounding."""
+    name = _name(target)
+    return name in _PICKING or name in _CASTS or name in _ORDERING
+
+
+def _shares(values: torch.Tensor, key: str) -> torch.Tensor:
+    """A random number from -0.5 to 0.5 for each element."""
+    generator = torch.Generator().manual_seed(zlib.crc32(key.encode()))
+    return torch.rand(values.shape, generator=generator, dtype=values.dtype) - 0.5
+
+
+def _blurred(values: torch.Tensor, share: torch.Tensor, ulps: float) -> torch.Tensor:
+    reach = values.abs() * (torch.finfo(values.dtype).eps * ulps) + _BESIDE_ZERO
+    return torch.where(values.isfinite(), values + share * reach, values)

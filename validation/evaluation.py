@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from .decisions import break_ties
+from .decisions import blur_quotients, break_ties, picks
 from .jitter import jitter
 
 __all__ = ["AS_CAPTURED", "TRUTH", "WIDER", "Lane", "Policy", "attribute", "evaluate"]
@@ -38,6 +38,8 @@ class Policy:
     weights, inputs, values: move each weight, input and computed value by this
         many ulp (0: leave it).
     key, sign: choose the directions; -1 reverses all of a key's.
+    whole: inputs and computed values that are whole numbers move too. Values that an operator only
+        picks from its arguments stay, so that what is exact remains so.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Policy:
     values: float = 0
     key: int = 0
     sign: int = 1
+    whole: bool = False
 
 
 TRUTH = Policy("float64", wide=True)
@@ -88,8 +91,10 @@ def evaluate(node: Node, args: Any, kwargs: Any, lane: Lane) -> Any:
     name = f"{policy.key}/{lane.case}/{node.name}"
     if policy.values:
         args = break_ties(target, args, name, policy.values, policy.sign)
+    if policy.values and policy.whole:
+        args = blur_quotients(target, args, kwargs, name, policy.values, policy.sign)
     result = target(*args, **kwargs)
-    if policy.values and not _aliases(target):
+    if policy.values and not _aliases(target) and not (policy.whole and picks(target)):
         return map_aggregate(
             result,
             lambda v: _moved(v, name, policy),
@@ -199,7 +204,7 @@ def _widen(value: Any) -> Any:
 
 def _moved(value: Any, name: str, policy: Policy) -> Any:
     if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return jitter(value, name, policy.values, policy.sign)
+        return jitter(value, name, policy.values, policy.sign, whole=policy.whole)
     return value
 
 

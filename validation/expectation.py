@@ -15,7 +15,10 @@ from .expected import Expected
 from .interpreter import AS_CAPTURED, TRUTH, Policy
 from .verdict import Noise, unit_roundoff
 
-__all__ = ["expect", "is_discrete"]
+__all__ = ["NOISY", "expect", "is_discrete"]
+
+# Names of the policies whose errors make the floor.
+NOISY = ("weights", "inputs", "values")
 
 Array = NDArray[Any]
 Lanes = Mapping[Policy, Array]
@@ -66,7 +69,7 @@ def _expect_discrete(spec: TensorSpec, eager: Array, lanes: Lanes, shelf: Shelf)
 def _expect_float(
     spec: TensorSpec, eager: Array, lanes: Lanes, shelf: Shelf, decides: bool
 ) -> tuple[Expected, str | None]:
-    noisy = [v for policy, v in lanes.items() if policy.name in ("weights", "inputs")]
+    noisy = [v for policy, v in lanes.items() if policy.name in NOISY]
     truth, note = lanes.get(TRUTH, eager), None
     if decides and TRUTH in lanes and _is_elsewhere(truth, eager, noisy):
         truth = eager

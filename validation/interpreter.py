@@ -220,7 +220,8 @@ def _prepare_input(lane: Lane, name: str) -> torch.Tensor:
     if policy.wide:
         return tensor.to(WIDER.get(tensor.dtype, tensor.dtype))
     if policy.inputs:
-        return jitter(tensor, f"{policy.key}/{lane.case}/{name}", policy.inputs, policy.sign)
+        name = f"{policy.key}/{lane.case}/{name}"
+        return jitter(tensor, name, policy.inputs, policy.sign, whole=policy.whole)
     return tensor
 
 

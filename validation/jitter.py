@@ -21,16 +21,20 @@ _OFFSETS = 1 << 16
 _ONE_ULP = 0.625
 
 
-def jitter(tensor: torch.Tensor, key: str, ulps: float, sign: int = 1) -> torch.Tensor:
+def jitter(
+    tensor: torch.Tensor, key: str, ulps: float, sign: int = 1, *, whole: bool = False
+) -> torch.Tensor:
     """A contiguous copy of `tensor` with every element moved up or down by `ulps`.
 
-    Zeros, infinities, NaN and values of other than float or complex dtype stay.
+    Zeros, infinities, NaN, whole numbers (but see `whole`) and values of other than float or
+    complex dtype stay.
 
     Args:
         tensor: any shape and dtype.
         key: chooses the directions.
         ulps: how far, in units in the last place; 1 is exact, more is on average.
         sign: -1 reverses every direction.
+        whole: move whole numbers too.
     """
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
         return tensor.clone()
@@ -48,7 +52,8 @@ def jitter(tensor: torch.Tensor, key: str, ulps: float, sign: int = 1) -> torch.
         torch.addcmul(part, part, signs[: part.numel()], value=factor, out=target)
         # Whole numbers are meant exactly: masks of 0 and 1, counts. One ulp on a mask that is
         # multiplied by finfo.min would be noise larger than the whole output.
-        torch.where(part == part.trunc(), part, target, out=target)
+        if not whole:
+            torch.where(part == part.trunc(), part, target, out=target)
     if not bool(into.sum().isfinite()):
         torch.where(into.isfinite(), into, flat, out=into)
     return moved

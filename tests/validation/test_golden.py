@@ -16,7 +16,13 @@ from isomorph.validation.findings import report_of
 from isomorph.validation.golden import write_golden
 from isomorph.validation.judging import Problem, judge_runs
 from isomorph.validation.lowered import lowered_reference
-from isomorph.validation.vectors import ARRAYS, TABLE, DamagedVectorsError, read_golden
+from isomorph.validation.vectors import (
+    ARRAYS,
+    SCHEMA,
+    TABLE,
+    DamagedVectorsError,
+    read_golden,
+)
 from torch import nn
 
 
@@ -227,8 +233,8 @@ def test_the_users_data_stays_before_all_else(capture_of, tmp_path):
     chosen = cases.generate(captured.graph, captured.inputs, synthetic_example=True, data=data)
     found = reference.compute(captured.graph, module, chosen)
     # A case takes 4 float32 and 2 float64. One of each kind, and then what there is room for.
-    rest = ["zeros", "large-0", "tiny-0"]
-    for room, normal in ((3, ["normal-0"]), (8, ["normal-0", "normal-1"])):
+    rest = ["zeros", "large-0", "tiny-0", "ones", "negative-0", "halves-0", "ties-0"]
+    for room, normal in ((3, ["normal-0"]), (12, ["normal-0", "normal-1"])):
         write_golden(tmp_path, captured.graph, found, size_limit=room * (16 + 16))
         kept = [case.name for case in read_golden(tmp_path).cases]
         assert kept == ["data-0", "data-1", "data-2", *normal, *rest]
@@ -251,7 +257,7 @@ def edit(path, **changes):
         (lambda folder: (folder / ARRAYS).unlink(), "cannot be read"),
         (lambda folder: (folder / TABLE).unlink(), "cannot be read"),
         (lambda folder: (folder / TABLE).write_text("[]"), "is no table"),
-        (lambda folder: edit(folder / TABLE, schema=2), "is no table"),
+        (lambda folder: edit(folder / TABLE, schema=SCHEMA + 1), "is no table"),
         (lambda folder: edit(folder / TABLE, random=["randn"]), "was changed"),
         (lambda folder: (folder / "build.json").write_text("{}"), "is not the file"),
     ],
