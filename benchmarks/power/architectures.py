@@ -32,7 +32,7 @@ def is_held_out(name: str) -> bool:
     return zlib.crc32(name.encode()) % 2 == 1
 
 
-def _timm(name: str, size: int = 64, /, **options: Any) -> Architecture:
+def _timm(name: str, size: int = 32, /, **options: Any) -> Architecture:
     def make() -> nn.Module:
         import timm
 
@@ -41,7 +41,7 @@ def _timm(name: str, size: int = 64, /, **options: Any) -> Architecture:
     return Architecture(make, (f"x=2x3x{size}x{size}",))
 
 
-def _torchvision(name: str, size: int = 64, /, **options: Any) -> Architecture:
+def _torchvision(name: str, size: int = 32, /, **options: Any) -> Architecture:
     def make() -> nn.Module:
         import torchvision
 
@@ -90,6 +90,12 @@ def _dense() -> nn.Module:
     from torchvision.models import DenseNet
 
     return DenseNet(8, (2, 2, 2), 16, num_classes=10)
+
+
+def _residual() -> nn.Module:
+    from torchvision.models.resnet import BasicBlock, ResNet
+
+    return ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10)
 
 
 def _windows() -> nn.Module:
@@ -147,19 +153,19 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gpt2": _transformers(
         "GPT2", "last_hidden_state", vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=16
     ),
-    "densenet": Architecture(_dense, ("x=2x3x64x64",)),
+    "densenet": Architecture(_dense, ("x=2x3x32x32",)),
     "swin": Architecture(_windows, ("x=2x3x32x32",)),
     "vision_transformer": Architecture(_vision_transformer, ("x=2x3x32x32",)),
     "lraspp": Architecture(_Segmentation, ("x=2x3x64x64",)),
-    "resnet18": _torchvision("resnet18"),
+    "resnet": Architecture(_residual, ("x=2x3x32x32",)),
     "mobilenet_v2": _torchvision("mobilenet_v2", width_mult=0.25),
     "mobilenet_v3_small": _torchvision("mobilenet_v3_small"),
     "shufflenet_v2": _torchvision("shufflenet_v2_x0_5"),
     "squeezenet": _torchvision("squeezenet1_1"),
     "mnasnet": _torchvision("mnasnet0_5"),
     "regnet": _torchvision("regnet_x_400mf"),
-    "test_vit": _timm("test_vit", img_size=64),
-    "test_vit3": _timm("test_vit3", img_size=64),
+    "test_vit": _timm("test_vit", 64, img_size=64),
+    "test_vit3": _timm("test_vit3", 64, img_size=64),
     "test_resnet": _timm("test_resnet"),
     "test_convnext": _timm("test_convnext"),
     "test_convnext3": _timm("test_convnext3"),
@@ -173,13 +179,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "lcnet": _timm("lcnet_050"),
     "tinynet": _timm("tinynet_e"),
     "ghostnet": _timm("ghostnet_050"),
-    "mobilevit": _timm("mobilevit_xxs"),
-    "mobilevitv2": _timm("mobilevitv2_050"),
-    "edgenext": _timm("edgenext_xx_small"),
-    "efficientvit": _timm("efficientvit_m0"),
+    "mobilevit": _timm("mobilevit_xxs", 64),
+    "mobilevitv2": _timm("mobilevitv2_050", 64),
+    "edgenext": _timm("edgenext_xx_small", 64),
     "dla": _timm("dla46_c"),
     "regnety": _timm("regnety_002"),
-    "pvt": _timm("pvt_v2_b0"),
-    "gmlp": _timm("gmlp_ti16_224", img_size=64),
-    "xcit": _timm("xcit_nano_12_p16_224"),
+    "pvt": _timm("pvt_v2_b0", 64),
 }

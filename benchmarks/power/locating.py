@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -75,16 +75,18 @@ class Locator:
         found = told.localization
         if found is None or found.culprit is None:
             return "none", "; ".join((*told.notes, *(found.notes if found else ())))
-        names = self._target.trail(self._graph, options, file, file.parent).values
+        trail = self._target.trail(self._graph, options, file, file.parent)
         culprit = found.culprit
         summary = f"{found.stage}: {', '.join(culprit.operators)} ({culprit.artifact_node})"
-        if not self._holders(fault, names) & set(culprit.operators):
-            expected = ", ".join(sorted(self._holders(fault, names)))
-            return "wrong", f"{summary}, not {expected}"
+        expected = self._holders(fault, trail)
+        if not expected & set(culprit.operators):
+            return "wrong", f"{summary}, not {', '.join(sorted(expected))}"
         return "single" if len(culprit.operators) == 1 else "group", summary
 
-    def _holders(self, fault: Fault, names: Mapping[str, str]) -> set[str]:
+    def _holders(self, fault: Fault, trail: Trail) -> set[str]:
         """Operators of the graph that the broken node is a part of: the next values with a name."""
+        names = trail.values
+        operators = {node.name: node for node in trail.graph.program.graph_module.graph.nodes}
         found: set[str] = set()
         pending, seen = list(fault.node_outputs), set()
         while pending:
@@ -93,7 +95,10 @@ class Locator:
                 continue
             seen.add(name)
             if name in names:
-                found.add(names[name])
+                operator = operators[names[name]]
+                if operator.target is getitem:  # one of the results of an operator
+                    operator = operator.all_input_nodes[0]
+                found.add(operator.name)
             else:
                 pending += [o for node in self._consumers.get(name, ()) for o in node.output]
         return found

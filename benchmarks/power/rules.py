@@ -1,4 +1,4 @@
-"""The rules that other tools compare an artifact with eager PyTorch by: one input, one tolerance."""
+"""The rules that other tools compare an artifact with eager by: one input, one tolerance."""
 
 from __future__ import annotations
 

@@ -276,8 +276,8 @@ def _both_ways(
         h, c = (nothing if s is None else s[d] for s in (state, cell))
         seen, h, c = one(d, x.flip(0) if d else x, h, c)
         found.append((seen.flip(0) if d else seen, h, c))
-    seen, h, c = (torch.stack(parts, 1 if i == 0 else 0) for i, parts in enumerate(zip(*found)))
-    return [seen, h, c]
+    seen, h, c = zip(*found, strict=True)
+    return [torch.stack(seen, 1), torch.stack(h), torch.stack(c)]
 
 
 LAYERS: dict[str, Operator] = {
