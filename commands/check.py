@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..failures import failures, leave
-from .options import logged, only_json, print_json, progress_of
+from .options import budget_option, logged, only_json, print_json, progress_of
 from .reporting import ReportFiles, report_option
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ __all__ = ["check"]
     help="Only these formats, instead of those that the configuration names.",
 )
 @click.option("--keep", metavar="DIR", help="Keep the artifacts, in a folder for each model.")
+@budget_option
 @report_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
@@ -43,6 +44,7 @@ def check(
     config: str | None,
     formats: tuple[str, ...],
     keep: str | None,
+    budget: float | None,
     report_texts: tuple[str, ...],
     as_json: bool,
     **given: Any,
@@ -69,6 +71,7 @@ def check(
                     models,
                     formats=formats,
                     keep=Path(keep) if keep else None,
+                    budget=budget,
                     progress=progress_of(given),
                 )
             )

@@ -28,6 +28,20 @@ __all__ = [
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
+_BUDGET = click.option(
+    "--budget",
+    type=float,
+    metavar="SECONDS",
+    help="How long the inputs that are tried may take, as estimated from the graph. One of each "
+    "kind is tried always. Default: 5.",
+)
+
+
+def budget_option(command: _Command) -> _Command:
+    """The option that says how many inputs are tried."""
+    return _BUDGET(command)
+
+
 def source_options(command: _Command) -> _Command:
     """Options that say how to load the model and what its inputs are."""
     options = [
@@ -66,6 +80,7 @@ def source_options(command: _Command) -> _Command:
             metavar="FILE",
             help="Further samples to check with: .npz, .safetensors or .pt.",
         ),
+        _BUDGET,
         click.option(
             "--allow",
             multiple=True,
@@ -102,7 +117,7 @@ def tf32_option(command: _Command) -> _Command:
 
 
 def request_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The API's keyword arguments from the options that say how to load the model."""
+    """The API's keyword arguments from `source_options`."""
     from ..exporter.signature import parse_dynamic
 
     dynamic: dict[str, str] = {}
@@ -119,6 +134,7 @@ def request_of(given: dict[str, Any]) -> dict[str, Any]:
         "model": given["model"],
         "inputs": inputs or None,
         "dynamic": dynamic or None,
+        "budget": given["budget"],
         "allow": given["allow"],
         "trust": given["trust"],
     }

@@ -21,6 +21,7 @@ from ..publishing import Staging, destination_errors
 from ..targets import registry
 from ..targets.base import PRECISIONS, Signature
 from ..targets.contract import demand_contract, told_of
+from ..validation.inputs.budget import check_budget
 from .clock import Clock
 from .fallback import told_of_fallbacks
 from .planning import Plan, make_plans, protect
@@ -54,6 +55,7 @@ def export(
     precision: str = "fp32",
     devices: Sequence[str] | None = None,
     data: Sequence[str | Path | Mapping[str, Any]] | None = None,
+    budget: float | None = None,
     options: Mapping[str, Any] | None = None,
     validate: bool = True,
     require: str | None = None,
@@ -82,6 +84,8 @@ def export(
         devices: where the artifact is run to check it; None: on the first device that each format
             has on this machine. Of several, one that is not here is reported as not run.
         data: further samples to check with: tensor files or mappings.
+        budget: seconds, as estimated from the graph, that the inputs tried may take; None: 5. One
+            of each kind is tried always.
         options: the target's options; with several formats, a mapping of them by format.
         validate: False writes without checking; the verdict is then "unverified".
         require: "executed" or "evaluated": the least evidence to accept, on every device.
@@ -104,6 +108,7 @@ def export(
     """
     formats = [format] if isinstance(format, str) else list(format)
     _check_request(formats, precision, require, validate, defer)
+    seconds = check_budget(budget)
     clock = Clock(progress or Silent())
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
     plans = make_plans(
@@ -121,7 +126,9 @@ def export(
         mode_notes = stack.enter_context(in_eval_mode(source))
         opened = open_source(source, request, clock)
         opened = replace(opened, notes=(*opened.notes, *mode_notes))
-        run = _Run(opened, request, precision, samples, validate, require, clock, tf32=tf32)
+        run = _Run(
+            opened, request, precision, samples, validate, require, clock, tf32=tf32, budget=seconds
+        )
         artifacts = []
         for plan, staging in zip(plans, stagings, strict=True):
             clock.begin(plan.name if len(plans) > 1 else None)
@@ -197,6 +204,7 @@ class _Run:
         clock: Clock,
         *,
         tf32: bool = False,
+        budget: float | None = None,
     ) -> None:
         self._source = source
         self._request = request
@@ -204,6 +212,7 @@ class _Run:
         self._require = require
         self._clock = clock
         self._tf32 = tf32
+        self._budget = budget
         self._on_device: dict[str, DeviceReference] = {}
         self._reference: Reference | None = None
         self._reference_error: IsomorphError | None = None
@@ -346,7 +355,12 @@ class _Run:
 
             try:
                 self._reference = make_reference(
-                    self._source.capture, self._source.module, self._data, self._clock, self._graph
+                    self._source.capture,
+                    self._source.module,
+                    self._data,
+                    self._clock,
+                    self._graph,
+                    self._budget,
                 )
             except IsomorphError as error:
                 self._reference_error = error

@@ -28,6 +28,7 @@ from .artifacts import (
     signature_of,
     verified,
 )
+from .inputs.budget import check_budget
 from .parity import judge
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ def make_reference(
     data: Sequence[dict[str, torch.Tensor]],
     progress: Progress,
     lowered: Graph | None = None,
+    budget: float | None = None,
 ) -> reference.Reference:
-    """Truth and noise floor over generated and given cases.
+    """Truth and noise floor over generated and given cases, as many as `budget` allows.
 
     `lowered` is the captured graph in the precision of the artifact (see
     `exporter.precision`): the truth stays the model's, the floor becomes that graph's.
@@ -64,10 +66,16 @@ def make_reference(
     Raises:
         ConversionError: the captured program does not compute what the module computes.
     """
-    chosen = cases.generate(
-        capture.graph, capture.inputs, synthetic_example=capture.synthetic, data=data
+    chosen, note = cases.choose_cases(
+        capture.graph,
+        capture.inputs,
+        synthetic_example=capture.synthetic,
+        data=data,
+        budget=budget,
     )
     found = reference.compute(capture.graph, module, chosen, progress=progress)
+    if note is not None:
+        found = replace(found, notes=(*found.notes, note))
     if found.capture.reason is not None:
         raise ConversionError(found.capture.reason, hint=found.capture.hint or _FROZEN)
     if lowered is None or lowered.precision == "fp32":
@@ -89,6 +97,7 @@ def validate(
     device: str | None = None,
     precision: str | None = None,
     data: Sequence[str | Path | Mapping[str, Any]] | None = None,
+    budget: float | None = None,
     tf32: bool = False,
     trust: bool = False,
     allow: Sequence[str] = (),
@@ -103,7 +112,8 @@ def validate(
     Args:
         artifact: a file that a target wrote; its bytes are judged as they are now.
         against: a checkpoint's path, or a module.
-        model: as for `export`, and so are args, kwargs, inputs, dynamic, data, trust, allow, tf32.
+        model: as for `export`, and so are args, kwargs, inputs, dynamic, data, budget, trust,
+            allow, tf32.
         device: where to run the artifact; None: on the first device that its format has here. For
             several see `validate_on`.
         precision: "fp32", "fp16" or "bf16": whose noise the artifact may have.
@@ -119,7 +129,15 @@ def validate(
         MissingRequirementError: the runtime or the device is not there.
     """
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
-    check = _Check(Path(artifact), against, request, precision, tf32, progress or Silent())
+    check = _Check(
+        Path(artifact),
+        against,
+        request,
+        precision,
+        tf32,
+        progress or Silent(),
+        check_budget(budget),
+    )
     (report,) = check.reports(
         None if device is None else (device,), sample_entries(data), reproduction, case
     )
@@ -138,6 +156,7 @@ def validate_on(
     dynamic: Mapping[str, str] | None = None,
     precision: str | None = None,
     data: Sequence[str | Path | Mapping[str, Any]] | None = None,
+    budget: float | None = None,
     require: str | None = None,
     tf32: bool = False,
     trust: bool = False,
@@ -159,7 +178,15 @@ def validate_on(
     """
     check_require(require)
     request = Request(model, tuple(args), kwargs, inputs, dynamic, trust, tuple(allow))
-    check = _Check(Path(artifact), against, request, precision, tf32, progress or Silent())
+    check = _Check(
+        Path(artifact),
+        against,
+        request,
+        precision,
+        tf32,
+        progress or Silent(),
+        check_budget(budget),
+    )
     reports = check.reports(tuple(devices), sample_entries(data), None, None)
     if all(report.verdict != "fail" for report in reports):  # a fault is told first
         demand_evidence(reports, require, check.target.capability().remedy)
@@ -177,6 +204,7 @@ class _Check:
         precision: str | None,
         tf32: bool,
         progress: Progress,
+        budget: float,
     ) -> None:
         if precision not in (None, *PRECISIONS):
             raise UsageError(
@@ -190,6 +218,7 @@ class _Check:
         self._precision = precision or (self._manifest.precision if self._manifest else "fp32")
         self._tf32 = tf32
         self._progress = progress
+        self._budget = budget
         self._found: reference.Reference | None = None
 
     def reports(
@@ -257,7 +286,12 @@ class _Check:
             if self._found is None:
                 self._notes += verified(self.target, self._path)
                 self._found = make_reference(
-                    source.capture, source.module, samples, self._progress, graph
+                    source.capture,
+                    source.module,
+                    samples,
+                    self._progress,
+                    graph,
+                    self._budget,
                 )
             known = on_device(
                 self._found,

@@ -36,6 +36,7 @@ def check(
     *,
     formats: Sequence[str] = (),
     keep: Path | None = None,
+    budget: float | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Checked]:
     """Export and check, model after model; one that fails does not stop the others.
@@ -44,10 +45,13 @@ def check(
         models: from `read_configuration`.
         formats: instead of those that the models name.
         keep: folder for the artifacts, one below it for each model; None: they are not kept.
+        budget: instead of those that the models name, see `export`.
         progress: told about stages.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         for model in models:
+            if budget is not None:
+                model = replace(model, budget=budget)
             folder = (keep or Path(scratch)) / model.name
             yield from _check(model, tuple(formats) or model.formats, folder, progress)
 
@@ -94,6 +98,7 @@ def _export(
         precision=model.precision,
         devices=model.devices or None,
         data=list(model.data),
+        budget=model.budget,
         options=options,
         require=None if model.require == "built" else model.require,
         trust=model.trust,

@@ -32,6 +32,7 @@ class Model:
     inputs_file: str | None = None
     dynamic: Mapping[str, str] = field(default_factory=dict)
     data: tuple[str, ...] = ()
+    budget: float | None = None
     precision: str = "fp32"
     devices: tuple[str, ...] = ()
     require: str = "evaluated"
@@ -157,6 +158,7 @@ def _model(entry: Mapping[str, Any], folder: Path) -> Model:
         inputs_file=located(entry["inputs_file"]) if "inputs_file" in entry else None,
         dynamic=entry.get("dynamic", {}),
         data=tuple(map(located, entry.get("data", ()))),
+        budget=entry.get("budget"),
         precision=entry.get("precision", "fp32"),
         devices=tuple(entry.get("devices", ())),
         require=entry.get("require", "evaluated"),
