@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .calling import CallStructure
+from .lines import user_line
 from .signature import Dim, TensorSpec
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["Attempt", "Graph", "Origin", "Provenance", "node_origin", "user_line"]
+__all__ = ["Attempt", "Graph", "Origin", "Provenance", "node_origin"]
 
 
 @dataclass(frozen=True)
@@ -178,24 +179,6 @@ def node_origin(node: torch.fx.Node, root: Path | None = None) -> Origin:
     stack = node.meta.get("nn_module_stack") or {}
     module = next((str(path) for path, _ in reversed(list(stack.values())) if path), "")
     return Origin(module, user_line(node.meta.get("stack_trace") or "", root))
-
-
-def user_line(trace: str, root: Path | None = None) -> str:
-    """`file:line` of the innermost user line of a stack trace; empty where it has none."""
-    frames = []
-    for line in map(str.strip, trace.splitlines()):
-        if line.startswith('File "'):
-            name, _, rest = line[len('File "') :].partition('", line ')
-            frames.append((Path(name), rest.partition(",")[0]))
-    # torch traces some sub-graphs (torch.cond) through source of its own, called <eval_...>.
-    frames = [frame for frame in frames if not str(frame[0]).startswith("<")]
-    own = [frame for frame in frames if "site-packages" not in frame[0].parts]
-    if not frames:
-        return ""
-    file, number = (own or frames)[-1]
-    base = root or Path.cwd()
-    shown = file.relative_to(base) if file.is_relative_to(base) else Path(file.name)
-    return f"{shown.as_posix()}:{number}"
 
 
 def _copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

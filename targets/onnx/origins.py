@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ...exporter.graph import Origin, user_line
+from ...exporter.graph import Origin
+from ...exporter.lines import user_line
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from torch.fx import Node
 
 from ...exporter.graph import node_origin
+from ...exporter.lines import user_frame
 from ...targets.watching import Value
 from ..report.localization import Culprit
 from .walking import Step
 
-__all__ = ["culprit_of", "region_of", "source_line", "summary_of"]
+__all__ = ["culprit_of", "region_of", "summary_of"]
 
 _STAGES = {
     "eager": "the eager model itself",
@@ -61,33 +62,19 @@ def _culprit(
     places = [(node, node_origin(node)) for node in nodes]
     told = [(node, origin) for node, origin in places if origin.location] or places
     node, origin = told[-1]
+    frame = user_frame(node.meta.get("stack_trace") or "")
     return Culprit(
         operators=tuple(n.name for n in nodes),
         targets=tuple(str(n.target) for n in nodes),
         module=origin.module,
         location=origin.location,
-        source=source_line(node),
+        source="" if frame is None else frame.text,
         artifact_node=value.node,
         artifact_operator=value.operator,
         before=before,
         after=after,
         alone=alone,
     )
-
-
-def source_line(node: Node) -> str:
-    """Text of the innermost line of the user's that a node comes from; empty if unknown."""
-    own = other = ""
-    file, text = "", False
-    for line in map(str.strip, (node.meta.get("stack_trace") or "").splitlines()):
-        if line.startswith('File "'):
-            file, text = line, True
-        elif text and line:
-            other = line
-            if "site-packages" not in file:
-                own = line
-            text = False
-    return own or other
 
 
 def _is_bookkeeping(node: Node) -> bool:
