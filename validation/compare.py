@@ -8,7 +8,7 @@ are finite on both sides; `nonfinite_mismatches` speaks about the others.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "nonfinite_mismatches",
     "pool_errors",
     "pool_signals",
+    "scaled_errors",
     "signal_of",
 ]
 
@@ -34,31 +35,47 @@ Array = NDArray[Any]
 # float32's spacing (2^-23) to far above the output itself.
 HISTOGRAM_EDGES = tuple(range(-40, 9, 2))
 
+# The power whose mean is `tail`.
+_TAIL = 8
+
 
 @dataclass(frozen=True)
 class Signal:
-    """Size of the truth T: `peak` is max|T|, `rms` is RMS(T), over `count` finite elements."""
+    """Size of the truth T: `peak` is max|T|, `rms` is RMS(T), over `count` finite elements.
+
+    `tail` is the eighth root of the mean of |T|^8.
+    """
 
     count: int
     peak: float
     rms: float
+    tail: float = 0.0
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Size of e = y - T: max|e|, RMS(e), and max|e|/|T| where T is not 0."""
+    """Size of e = y - T: max|e|, RMS(e), and max|e|/|T| where T is not 0.
+
+    `tail` is the eighth root of the mean of |e|^8: between RMS and peak, it feels a few large
+    errors and is less of a lottery than the largest one. `shift` is the mean of e with its sign and
+    `gain` the mean of e T / RMS(T): what rounding leaves near zero and a systematic fault does not.
+    Of complex values the real and imaginary parts count as two elements there.
+    """
 
     count: int
     peak: float
     rms: float
     relative: float
+    tail: float = 0.0
+    shift: float = 0.0
+    gain: float = 0.0
 
 
 def signal_of(truth: Array) -> Signal:
     """Measure an array of any float or complex dtype and shape, zero-size included."""
     values = _wide(truth).reshape(-1)
     magnitude = np.abs(values[np.isfinite(values)])
-    return Signal(magnitude.size, _peak(magnitude), _rms(magnitude))
+    return Signal(magnitude.size, _peak(magnitude), _rms(magnitude), _tail(magnitude))
 
 
 def errors_of(values: Array, truth: Array) -> Errors:
@@ -73,10 +90,18 @@ def errors_of(values: Array, truth: Array) -> Errors:
     finite = np.isfinite(got) & np.isfinite(expected)
     if not finite.all():
         got, expected = got[finite], expected[finite]
-    error, size = np.abs(got - expected), np.abs(expected)
+    signed = got - expected
+    error, size = np.abs(signed), np.abs(expected)
     with np.errstate(divide="ignore", over="ignore"):
         relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
-    return Errors(error.size, _peak(error), _rms(error), _peak(relative))
+    return Errors(
+        error.size,
+        _peak(error),
+        _rms(error),
+        _peak(relative),
+        _tail(error),
+        *_signed_means(signed, expected, _rms(size)),
+    )
 
 
 def error_histogram(values: Array, truth: Array) -> tuple[int, ...]:
@@ -98,18 +123,35 @@ def pool_signals(parts: Iterable[Signal]) -> Signal:
     return Signal(
         sum(p.count for p in parts),
         max((p.peak for p in parts), default=0.0),
-        _pooled_rms([(p.count, p.rms) for p in parts]),
+        _pooled_mean([(p.count, p.rms) for p in parts], 2),
+        _pooled_mean([(p.count, p.tail) for p in parts], _TAIL),
     )
 
 
 def pool_errors(parts: Iterable[Errors]) -> Errors:
     """The errors of the parts' elements taken together."""
     parts = list(parts)
+    count = sum(p.count for p in parts)
     return Errors(
-        sum(p.count for p in parts),
+        count,
         max((p.peak for p in parts), default=0.0),
-        _pooled_rms([(p.count, p.rms) for p in parts]),
+        _pooled_mean([(p.count, p.rms) for p in parts], 2),
         max((p.relative for p in parts), default=0.0),
+        _pooled_mean([(p.count, p.tail) for p in parts], _TAIL),
+        sum(p.count * p.shift for p in parts) / (count or 1),
+        sum(p.count * p.gain for p in parts) / (count or 1),
+    )
+
+
+def scaled_errors(errors: Errors, factor: float) -> Errors:
+    """The same errors in another unit; what is relative to T stays."""
+    return replace(
+        errors,
+        peak=errors.peak * factor,
+        rms=errors.rms * factor,
+        tail=errors.tail * factor,
+        shift=errors.shift * factor,
+        gain=errors.gain * factor,
     )
 
 
@@ -159,10 +201,36 @@ def _rms(magnitude: Array) -> float:
     return largest * float(np.sqrt(np.dot(scaled, scaled) / scaled.size))
 
 
-def _pooled_rms(parts: list[tuple[int, float]]) -> float:
-    parts = [(count, rms) for count, rms in parts if count]
-    largest = max((rms for _, rms in parts), default=0.0)
+def _tail(magnitude: Array) -> float:
+    """The eighth root of the mean of the eighth powers, scaled as in `_rms`."""
+    largest = _peak(magnitude)
     if largest == 0.0 or not np.isfinite(largest):
         return largest
-    total = sum(count * (rms / largest) ** 2 for count, rms in parts)
-    return largest * float(np.sqrt(total / sum(count for count, _ in parts)))
+    scaled = np.square(magnitude / largest)
+    np.square(scaled, out=scaled)
+    return largest * float(np.dot(scaled, scaled) / scaled.size) ** (1 / _TAIL)
+
+
+def _signed_means(error: Array, expected: Array, size: float) -> tuple[float, float]:
+    """Mean of the error, and of its product with the truth, whose RMS is `size`."""
+    if not error.size:
+        return 0.0, 0.0
+    if error.dtype.kind == "c":
+        error, expected = error.view(np.float64), expected.view(np.float64)
+    largest = _peak(np.abs(error))
+    if largest == 0.0 or not np.isfinite(largest):
+        return 0.0, 0.0
+    scaled = error / largest
+    gain = float(np.dot(scaled, expected / size)) / error.size if size > 0 else 0.0
+    return largest * float(scaled.mean()), largest * gain
+
+
+def _pooled_mean(parts: list[tuple[int, float]], power: int) -> float:
+    """The root of the mean power of all elements, from those of the parts and their counts."""
+    parts = [(count, value) for count, value in parts if count]
+    largest = max((value for _, value in parts), default=0.0)
+    if largest == 0.0 or not np.isfinite(largest):
+        return largest
+    total = sum(count * (value / largest) ** power for count, value in parts)
+    mean = total / sum(count for count, _ in parts)
+    return largest * float(mean) ** (1 / power)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .judging import Finding, OutputLike, distance
-from .report.model import CaseReport, KindReport, OutputReport, Report
+from .report.model import CaseReport, KindReport, OutputReport, PooledReport, Report
 from .verdict import (
     EXTREME_KINDS,
     OWN_KINDS,
@@ -123,7 +123,17 @@ def _kind_reports(findings: Sequence[Finding]) -> Iterator[KindReport]:
             reason=reasons[0] if reasons else "",
             peak_ratio=max((r.peak for r in ratios), default=None),
             rms_ratio=max((r.rms for r in ratios), default=None),
+            pooled=_pooled_report(members),
         )
+
+
+def _pooled_report(findings: Sequence[Finding]) -> PooledReport | None:
+    """The round that was farthest off; each case of a kind holds the same figures."""
+    found = [f.pooled for f in findings if f.pooled is not None]
+    if not found:
+        return None
+    worst = max(found, key=lambda p: p.severity)
+    return PooledReport(worst.rms, worst.tail, worst.shift, worst.gain, worst.cases)
 
 
 def _histogram(findings: Sequence[Finding]) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from .cases import Case
 from .expected import Expected, Reference
 from .findings import shown_shape
 from .parity import as_given
-from .vectors import ARRAYS, SCHEMA, TABLE, read_golden, seal_of
+from .vectors import ARRAYS, SCHEMA, TABLE, read_golden, seal_of, table_of
 from .verdict import OWN_KINDS, Noise
 
 __all__ = ["SIZE_LIMIT", "read_golden", "write_golden"]
@@ -64,11 +65,7 @@ def write_golden(
         "inputs": [_tensor(spec) for spec in graph.inputs],
         "outputs": [_tensor(spec) for spec in graph.outputs],
         "dtype": reference.dtype,
-        "rule": {
-            "peak": reference.rule.peak,
-            "rms": reference.rule.rms,
-            "roundoffs": reference.rule.roundoffs,
-        },
+        "rule": table_of(reference.rule),
         "tolerance_reason": reference.tolerance_reason,
         "random": list(reference.random),
         "notes": [*reference.notes, *_notes(left_out, reference)],
@@ -149,6 +146,7 @@ def _case(case: Case, expected: Mapping[str, Expected]) -> dict[str, Any]:
     return {
         "name": case.name,
         "kind": case.kind,
+        "generator": getattr(case, "generator", ""),
         "description": case.description,
         "expected": {
             name: {
@@ -179,11 +177,8 @@ def _besides(cases: Sequence[Case], reference: Reference) -> dict[str, dict[str,
 def _noise(noise: Noise) -> dict[str, Any]:
     signal = noise.signal
     return {
-        "signal": [signal.count, _number(signal.peak), _number(signal.rms)],
-        "lanes": [
-            [lane.count, _number(lane.peak), _number(lane.rms), _number(lane.relative)]
-            for lane in noise.lanes
-        ],
+        "signal": [signal.count, *map(_number, astuple(signal)[1:])],
+        "lanes": [[lane.count, *map(_number, astuple(lane)[1:])] for lane in noise.lanes],
     }
 
 

@@ -20,6 +20,7 @@ from .compare import (
     errors_of,
     nonfinite_mismatches,
 )
+from .pooled import POOLED_KINDS, Pooled, pool_kind
 from .verdict import (
     EXTREME_KINDS,
     NOISE_DOMINATED,
@@ -66,13 +67,17 @@ _Case = TypeVar("_Case", bound=TriedLike)
 
 @dataclass(frozen=True)
 class Tried:
-    """One run of a case. `name` says which run it was, `key` what the reference calls the case."""
+    """One run of a case. `name` says which run it was, `key` what the reference calls the case.
+
+    `round` is what runs of different cases have in common: the reading, and whether repeated.
+    """
 
     name: str
     kind: str
     description: str
     key: str
     generator: str = ""
+    round: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,8 @@ class Problem:
 class Finding:
     """One output of one run of a case, first as observed, then judged.
 
-    `errors` is None where there is nothing to measure in floors. `unknown`: the session itself
+    `errors` is None where there is nothing to measure in floors. `pooled` judges the cases of its
+    kind together and is the same for all of them. `unknown`: the session itself
     could not tell what its runtime computes. `histogram` counts the elements by their error, see
     `compare.error_histogram`.
     """
@@ -99,6 +105,7 @@ class Finding:
     errors: Errors | None = None
     ratios: Ratios | None = None
     floor: Floor | None = None
+    pooled: Pooled | None = None
     mismatches: int = 0
     unstable: int = 0
     empty: bool = False
@@ -145,9 +152,10 @@ def judge_runs(
             values, problem = _only_arrays(*run(case, reading))
             if repeated and _identical(values, first.get(reading)):
                 continue
-            label = " ".join(filter(None, (case.name, repeated, reading and f"({reading})")))
+            turn = " ".join(filter(None, (repeated, reading and f"({reading})")))
+            label = " ".join(filter(None, (case.name, turn)))
             made_by = getattr(case, "generator", "")
-            tried = Tried(label, case.kind, case.description, case.name, made_by)
+            tried = Tried(label, case.kind, case.description, case.name, made_by, turn)
             findings += [
                 _observe(output, tried, reference, values, problem, declared.get(output.name))
                 for output in outputs
@@ -291,7 +299,43 @@ def _judge_floats(
                 max(known.peak, *(floor.peak for _, floor in outcome)),
                 max(known.rms, *(floor.rms for _, floor in outcome)),
             )
+        if kind in POOLED_KINDS:
+            _judge_together(name, members, judged, reference, dtypes[name])
     return judged
+
+
+def _judge_together(
+    name: str,
+    members: Sequence[int],
+    judged: list[Finding],
+    reference: Reference,
+    dtype: str,
+) -> None:
+    """Judge the cases of one kind as one, each round of runs by itself; changes `judged`."""
+    limits = reference.rule.pooled
+    if limits is None or reference.tolerance_reason is not None:
+        return
+    rounds: dict[str, list[int]] = {}
+    for index in members:
+        rounds.setdefault(judged[index].case.round, []).append(index)
+    for indices in rounds.values():
+        found = [judged[index] for index in indices]
+        pooled = pool_kind(
+            [reference.expected[f.case.key][name].noise for f in found],
+            [f.floor for f in found if f.floor is not None],
+            [f.errors for f in found if f.errors is not None],
+            dtype,
+            limits,
+            reference.rule.roundoffs,
+        )
+        if pooled is None:
+            continue
+        for index in indices:
+            judged[index] = replace(judged[index], pooled=pooled)
+        if pooled.within or any(f.verdict == "fail" for f in found):
+            continue
+        worst = max(indices, key=lambda index: judged[index].severity)
+        judged[worst] = replace(judged[worst], verdict="fail", reason=pooled.reason)
 
 
 def _rule(found: Finding, size: float, usual: Floor | None, reference: Reference) -> Finding:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .compare import Errors, Signal
 from .expected import CaptureCheck, Expected, Reference
-from .verdict import Noise
+from .verdict import Noise, Rule
 
 __all__ = [
     "ARRAYS",
@@ -32,9 +32,10 @@ __all__ = [
     "GoldenTensor",
     "read_golden",
     "seal_of",
+    "table_of",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
 TABLE, ARRAYS = "golden.json", "golden.npz"
 
 
@@ -59,6 +60,7 @@ class GoldenCase:
     kind: str
     inputs: Mapping[str, NDArray[Any]]
     description: str
+    generator: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,11 @@ def seal_of(document: Mapping[str, Any]) -> str:
     content = {key: value for key, value in document.items() if key != "seal"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def table_of(rule: Rule) -> dict[str, Any]:
+    """A rule as the table keeps it."""
+    return asdict(rule)
 
 
 def read_golden(folder: Path) -> Golden:
@@ -127,7 +134,9 @@ def _golden(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> 
     for entry in document["cases"]:
         name = entry["name"]
         given = {tensor.name: arrays[f"{name}/inputs/{tensor.name}"] for tensor in inputs}
-        cases.append(GoldenCase(name, entry["kind"], given, entry["description"]))
+        cases.append(
+            GoldenCase(name, entry["kind"], given, entry["description"], entry["generator"])
+        )
         expected[name] = {
             tensor.name: _expected(
                 f"{name}/{{}}/{tensor.name}", entry["expected"][tensor.name], arrays
@@ -150,8 +159,7 @@ def _golden(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> 
             for kind, found in document["besides"].items()
         },
     )
-    rule = reference.rule
-    if document["rule"] != {"peak": rule.peak, "rms": rule.rms, "roundoffs": rule.roundoffs}:
+    if document["rule"] != table_of(reference.rule):
         raise ValueError("they were written for another rule")
     return Golden(inputs, outputs, tuple(cases), reference, tuple(document["left_out"]))
 
@@ -180,9 +188,6 @@ def _expected(key: str, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[A
 
 
 def _noise(entry: Mapping[str, Any]) -> Noise:
-    count, peak, rms = entry["signal"]
-    lanes = (
-        Errors(count, float(peak), float(rms), float(relative))
-        for count, peak, rms, relative in entry["lanes"]
-    )
-    return Noise(Signal(count, float(peak), float(rms)), tuple(lanes))
+    count, *sizes = entry["signal"]
+    lanes = (Errors(count, *map(float, figures)) for count, *figures in entry["lanes"])
+    return Noise(Signal(count, *map(float, sizes)), tuple(lanes))

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(isomorph.__file__).parent
 ALONE = (
-    *("compare", "verdict", "expected", "judging", "findings", "vectors"),
+    *("compare", "verdict", "expected", "judging", "findings", "pooled", "vectors"),
     *("report/__init__", "report/model"),
 )
 

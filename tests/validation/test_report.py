@@ -46,7 +46,8 @@ def test_json_is_plain_and_complete(trial):
     assert document["schema"] == 2
     assert document["verdict"] == "pass"
     assert document["evidence"]["kind"] == "executed"
-    assert document["limits"] == {"peak": 6, "rms": 4}
+    pooled = {"rms": 2.5, "tail": 3, "shift": 4, "gain": 4}
+    assert document["limits"] == {"peak": 6, "rms": 4, "pooled": pooled}
     scores, label = document["outputs"]
     assert scores["shape"] == ["batch", 6]
     assert 0 < scores["rms_ratio"] <= 4

@@ -41,6 +41,7 @@ _SHIPPED = {
     "expected.py": "validation/expected.py",
     "findings.py": "validation/findings.py",
     "judging.py": "validation/judging.py",
+    "pooled.py": "validation/pooled.py",
     "vectors.py": "validation/vectors.py",
     "verdict.py": "validation/verdict.py",
     "report/__init__.py": "validation/report/__init__.py",
