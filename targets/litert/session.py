@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ from ..packages import installed_version
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from ..watching import Value
+    from .watching import WatchedModel
 
 __all__ = ["LiteRtSession"]
 
@@ -30,6 +34,8 @@ class LiteRtSession(Closing):
         path: the `.tflite` file.
         device: `cpu`.
         signature: what the exporter knows of inputs and outputs; the file must agree.
+        watched: whether `run` asks for every value inside, so that no operator is fused with
+            the next.
 
     Raises:
         UsageError: the device is unknown.
@@ -37,12 +43,20 @@ class LiteRtSession(Closing):
         ConversionError: the file is sound, but this LiteRT cannot run it.
     """
 
-    def __init__(self, path: Path, device: str = "cpu", signature: Signature | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        device: str = "cpu",
+        signature: Signature | None = None,
+        *,
+        watched: bool = False,
+    ) -> None:
         if device.lower() != "cpu":
             raise UsageError(
                 f"the LiteRT target does not know the device {device}", hint="choose cpu"
             )
         self.path = path
+        self._watched = watched
         self._threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         self._interpreter: Any = _open(path, self._threads)
         border = _border(path, self._interpreter)
@@ -66,6 +80,10 @@ class LiteRtSession(Closing):
         import numpy as np
 
         feed = checked_feed(inputs, self.inputs)
+        if self._watched:
+            names = [value.name for value in self.values()]
+            found = self._inside.run(feed, names)
+            return {spec.name: found[spec.name] for spec in self.outputs}
         try:
             for name, array in feed.items():
                 self._interpreter.set_tensor(self._indices[0][name], array)
@@ -80,6 +98,28 @@ class LiteRtSession(Closing):
                 f"LiteRT failed while running {self.path.name}: {first_line(error)}",
                 hint="the runtime's kernels do not take this model's values or dtypes",
             ) from error
+
+    def values(self) -> tuple[Value, ...]:
+        """Every value inside; see `Watching`."""
+        return self._inside.values()
+
+    def run_watching(
+        self, inputs: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """The outputs, and the values of `names` as further outputs; see `Watching`."""
+        return self._inside.run(checked_feed(inputs, self.inputs), names)
+
+    def replay(
+        self, given: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """A part of the file by itself; see `Watching`."""
+        return self._inside.replay(given, names)
+
+    @cached_property
+    def _inside(self) -> WatchedModel:
+        from .watching import WatchedModel
+
+        return WatchedModel(self.path.read_bytes(), *self._indices, self._threads)
 
     def close(self) -> None:
         """Release the model's memory."""

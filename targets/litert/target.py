@@ -11,6 +11,7 @@ from ..packages import found_versions, importable, installed_version, require
 
 if TYPE_CHECKING:
     from ...exporter.graph import Graph
+    from ..watching import Trail
     from .session import LiteRtSession
 
 __all__ = ["LiteRtOptions", "LiteRtTarget"]
@@ -94,3 +95,10 @@ class LiteRtTarget:
         from .session import LiteRtSession
 
         return LiteRtSession(artifact, device, signature)
+
+    def trail(self, graph: Graph, options: LiteRtOptions, artifact: Path, scratch: Path) -> Trail:
+        """Which value of `artifact` is which node of `graph`; see `Tracing`."""
+        require("writing LiteRT files", _BUILDERS, _REMEDY)
+        from .trail import trail
+
+        return trail(self, graph, options, artifact, scratch)
