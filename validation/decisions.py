@@ -8,7 +8,14 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-__all__ = ["blur_quotients", "break_ties", "decides", "picks"]
+__all__ = [
+    "accumulates",
+    "blur_centred",
+    "blur_quotients",
+    "break_ties",
+    "decides",
+    "picks",
+]
 
 # They order values; elements that are exactly equal may come in any order.
 _ORDERING = frozenset(
@@ -58,6 +65,23 @@ _PICKING = frozenset(
             "where",
             "zeros_like",
         ),
+    )
+)
+
+# They subtract a mean that they take themselves: of equal values nothing remains but rounding.
+_CENTRING = frozenset(
+    (
+        *("group_norm", "instance_norm", "layer_norm", "native_group_norm", "native_layer_norm"),
+        *("native_batch_norm", "_native_batch_norm_legit", "std", "std_mean", "var", "var_mean"),
+    )
+)
+
+# Their results are sums of many elements.
+_ACCUMULATING = frozenset(
+    (
+        *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "avg_pool1d"),
+        *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "avg_pool2d", "avg_pool3d", "cumsum"),
+        *("linalg_vector_norm", "logsumexp", "mean", "norm", "sum"),
     )
 )
 
@@ -116,17 +140,30 @@ def blur_quotients(
     divides = _name(target) in _DIVIDING or (
         _name(target) == "div" and kwargs.get("rounding_mode") is not None
     )
-    values = args[0] if args else None
-    if not divides or not isinstance(values, torch.Tensor) or not values.is_floating_point():
-        return args
-    moved = _blurred(values, _shares(values, key) * sign, max(ulps, _LEAST_ULPS))
-    return (moved, *args[1:])
+    return _first_blurred(args, key, max(ulps, _LEAST_ULPS), sign) if divides else args
+
+
+def blur_centred(target: Any, args: tuple[Any, ...], key: str, ulps: float, sign: int) -> Any:
+    """Arguments of an operator that subtracts a mean of its own, the values moved a little."""
+    return _first_blurred(args, key, ulps, sign) if _name(target) in _CENTRING else args
+
+
+def accumulates(target: Any) -> bool:
+    """Whether an operator's results are sums of many elements."""
+    return _name(target) in _ACCUMULATING
 
 
 def picks(target: Any) -> bool:
     """Whether an operator's results are among its arguments or otherwise free of rounding."""
     name = _name(target)
     return name in _PICKING or name in _CASTS or name in _ORDERING
+
+
+def _first_blurred(args: tuple[Any, ...], key: str, ulps: float, sign: int) -> tuple[Any, ...]:
+    values = args[0] if args else None
+    if not isinstance(values, torch.Tensor) or not values.is_floating_point():
+        return args
+    return (_blurred(values, _shares(values, key) * sign, 2 * ulps), *args[1:])
 
 
 def _shares(values: torch.Tensor, key: str) -> torch.Tensor:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from .decisions import blur_quotients, break_ties, picks
+from .decisions import accumulates, blur_centred, blur_quotients, break_ties, picks
 from .jitter import jitter
 
 __all__ = ["AS_CAPTURED", "TRUTH", "WIDER", "Lane", "Policy", "attribute", "evaluate"]
@@ -40,6 +40,8 @@ class Policy:
     key, sign: choose the directions; -1 reverses all of a key's.
     whole: inputs and computed values that are whole numbers move too. Values that an operator only
         picks from its arguments stay, so that what is exact remains so.
+    sums: move what operators subtract a mean from, and the means and sums that they give, by this
+        many ulp: where values are equal their rounding errors add up.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Policy:
     key: int = 0
     sign: int = 1
     whole: bool = False
+    sums: float = 0
 
 
 TRUTH = Policy("float64", wide=True)
@@ -93,7 +96,11 @@ def evaluate(node: Node, args: Any, kwargs: Any, lane: Lane) -> Any:
         args = break_ties(target, args, name, policy.values, policy.sign)
     if policy.values and policy.whole:
         args = blur_quotients(target, args, kwargs, name, policy.values, policy.sign)
+    if policy.sums:
+        args = blur_centred(target, args, name, policy.sums, policy.sign)
     result = target(*args, **kwargs)
+    if policy.sums and accumulates(target):
+        return map_aggregate(result, lambda v: _moved(v, name, replace(policy, values=policy.sums)))
     if policy.values and not _aliases(target) and not (policy.whole and picks(target)):
         return map_aggregate(
             result,

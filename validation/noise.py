@@ -15,7 +15,7 @@ _PROBE_KEYS = 2
 
 # The roundings of equal values are equal: their errors add up instead of cancelling, so that a sum
 # of a constant image is off by far more than one of noise, and norms subtract all but that.
-_CONSTANT_ULPS = 32.0
+_SUMS_ULPS = 32.0
 
 
 def noisy_policies(noise: Noise, rounds: int, *, moves: bool, decides: bool) -> tuple[Policy, ...]:
@@ -24,7 +24,7 @@ def noisy_policies(noise: Noise, rounds: int, *, moves: bool, decides: bool) -> 
     usual: weights moved by a unit in the last place; another with inputs moved.
     edge: one with both, since what such a case allows is measured against usual ones too; where
         the graph decides, two with every computed value moved, and equal ones ordered both ways.
-    constant: inputs moved farther, and whole numbers too.
+    constant: one with both, whole numbers too, and what sums of equal values make of them.
     exact: inputs stay where they are, at a boundary, and what is computed from them moves, whole
         numbers too.
 
@@ -38,7 +38,7 @@ def noisy_policies(noise: Noise, rounds: int, *, moves: bool, decides: bool) -> 
     signs = (1, -1) if decides else (1,)
     if noise == "constant":
         return tuple(
-            Policy("inputs", False, 1, _CONSTANT_ULPS, 0, key, sign, whole=True)
+            Policy("inputs", False, 1, 1, 0, key, sign, whole=True, sums=_SUMS_ULPS)
             for key in keys
             for sign in signs
         )

@@ -177,7 +177,7 @@ GENERATORS = (
         "zeros",
         "zeros",
         "zeros, `False`, the least index",
-        _one("zeros", "zeros", "zeros", "zeros, or the least value allowed", "edge"),
+        _one("zeros", "zeros", "zeros", "zeros, or the least value allowed", "constant"),
     ),
     Generator(
         "large",
@@ -190,7 +190,9 @@ GENERATORS = (
         "tiny",
         "tiny",
         "a thousandth as large",
-        _if(_has_floats, _drawn("tiny", "tiny", "tiny", "values a thousandth as large")),
+        _if(
+            _has_floats, _drawn("tiny", "tiny", "tiny", "values a thousandth as large", "constant")
+        ),
         usual=3,
     ),
     Generator(
