@@ -47,9 +47,9 @@ class Extent:
     to localise. formats: besides ONNX, for false alarms. kinds: None for all.
     """
 
-    places: int = 2
+    places: int = 1
     graded: int = 5
-    locate: int = 5
+    locate: int = 4
     formats: tuple[str, ...] = ("openvino", "coreml")
     kinds: tuple[str, ...] | None = None
 

@@ -110,14 +110,14 @@ def through_bfloat(net: Network, node: onnx.NodeProto, slot: int, rng: random.Ra
 
 @kind(_of(*_SMOOTH), graded=True)
 def function_table(net: Network, node: onnx.NodeProto, slot: int, rng: random.Random) -> str:
-    power = rng.randint(9, 22)
+    power = rng.randint(13, 22)
     net.after(node, ("Mul", 2.0**power), ("Round", {}), ("Mul", 2.0**-power))
     return f"a table of {node.op_type} in steps of 2^-{power}"
 
 
 @kind(_of(*_SMOOTH), graded=True)
 def function_gain(net: Network, node: onnx.NodeProto, slot: int, rng: random.Random) -> str:
-    power = rng.randint(10, 21)
+    power = rng.randint(14, 21)
     net.after(node, ("Mul", 1 + 2.0**-power))
     return f"{node.op_type} 1 + 2^-{power} times as large"
 

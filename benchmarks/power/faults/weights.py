@@ -34,7 +34,7 @@ def rounded(value: NDArray[Any], bits: int) -> NDArray[Any]:
 @kind(_matrices, graded=True)
 def one_weight(net: Network, node: onnx.NodeProto, slot: int, rng: random.Random) -> str:
     value = _value(net, node, slot)
-    at, power = rng.randrange(value.size), rng.randint(1, 16)
+    at, power = rng.randrange(value.size), rng.randint(4, 18)
     value.reshape(-1)[at] += np.float32(2.0**-power * np.sqrt(np.mean(value**2)))
     net.feed(node, slot, value)
     return f"weight {at} moved by 2^-{power} of their RMS"
@@ -54,14 +54,14 @@ def weight_bfloat(net: Network, node: onnx.NodeProto, slot: int, rng: random.Ran
 
 @kind(_matrices, graded=True)
 def weight_bits(net: Network, node: onnx.NodeProto, slot: int, rng: random.Random) -> str:
-    bits = rng.randint(12, 20)
+    bits = rng.randint(13, 20)
     net.feed(node, slot, rounded(_value(net, node, slot), bits))
     return f"weights rounded to {bits} bits of mantissa"
 
 
 @kind(_matrices, graded=True)
 def weight_truncated(net: Network, node: onnx.NodeProto, slot: int, rng: random.Random) -> str:
-    bits = rng.randint(13, 21)
+    bits = rng.randint(14, 21)
     raw = _value(net, node, slot).view(np.int32)
     net.feed(node, slot, (raw & (-1 << (23 - bits))).view(np.float32))
     return f"weights cut to {bits} bits of mantissa"
@@ -69,7 +69,7 @@ def weight_truncated(net: Network, node: onnx.NodeProto, slot: int, rng: random.
 
 @kind(_matrices, graded=True)
 def weight_gain(net: Network, node: onnx.NodeProto, slot: int, rng: random.Random) -> str:
-    power = rng.randint(11, 22)
+    power = rng.randint(14, 21)
     net.feed(node, slot, _value(net, node, slot) * np.float32(1 + 2.0**-power))
     return f"weights 1 + 2^-{power} times as large"
 
@@ -136,14 +136,14 @@ def bias_dropped(net: Network, node: onnx.NodeProto, slot: int, rng: random.Rand
 
 @kind(_biases, graded=True)
 def bias_drift(net: Network, node: onnx.NodeProto, slot: int, rng: random.Random) -> str:
-    value, power = _value(net, node, slot), rng.randint(10, 22)
+    value, power = _value(net, node, slot), rng.randint(12, 21)
     net.feed(node, slot, value + np.float32(2.0**-power * np.abs(value).max()))
     return f"2^-{power} of the largest bias added to all"
 
 
 @kind(_biases, graded=True)
 def bias_half(net: Network, node: onnx.NodeProto, slot: int, rng: random.Random) -> str:
-    bits = rng.choice((7, 10, 12, 14, 16))
+    bits = rng.choice((7, 10, 13, 15, 16, 17, 18))
     net.feed(node, slot, rounded(_value(net, node, slot), bits))
     return f"the bias rounded to {bits} bits of mantissa"
 
