@@ -22,6 +22,7 @@ from .compare import (
 )
 from .pooled import POOLED_KINDS, Pooled, pool_kind
 from .verdict import (
+    AS_USUAL,
     EXTREME_KINDS,
     NOISE_DOMINATED,
     Floor,
@@ -356,7 +357,8 @@ def _rule(found: Finding, size: float, usual: Floor | None, reference: Reference
     far = distance(ratios, reference)
     if (
         usual is not None
-        and Ratios(errors.peak / usual.peak, errors.rms / usual.rms, reference.rule).within
+        and Ratios(errors.peak / usual.peak, errors.rms / usual.rms, reference.rule).severity
+        <= AS_USUAL
     ):
         reason = f"{far}, yet within the noise that the output has on usual values"
         return replace(found, verdict="unverified", reason=reason)

@@ -24,6 +24,7 @@ from typing import Literal
 from .compare import Errors, Signal, pool_errors, pool_signals
 
 __all__ = [
+    "AS_USUAL",
     "EXTREME_KINDS",
     "FULL_RULE",
     "HALF_RULE",
@@ -60,10 +61,11 @@ Verdict = Literal["pass", "fail", "unverified"]
 PEAK_LIMIT = 6.0
 RMS_LIMIT = 4.0
 
-# Over all cases of a kind together correct runtimes are nearer, and a fault stands out sooner. How
-# near was measured on architectures that are not held out; docs/parity.md has the table.
-POOLED_RMS = 2.5
-POOLED_TAIL = 3.0
+# Over all cases of a kind together correct runtimes are nearer, and a fault stands out sooner. On
+# architectures that are not held out they reached 1.5, 1.4, 1.2 and 0.9; XNNPACK on large networks,
+# which adds in long rows, 2.6 and 3.6 for the first two (docs/parity.md).
+POOLED_RMS = 3.5
+POOLED_TAIL = 4.5
 POOLED_SHIFT = POOLED_GAIN = 4.0
 
 # "Outputs of one to three elements make the plain floor a lottery" (same study): such outputs are
@@ -101,6 +103,10 @@ EXTREME_KINDS = (
     *("zeros", "large", "tiny", "ones", "negative", "halves", "ties"),
     *("mask-true", "mask-false", "mask-row", "ends"),
 )
+
+# Where such a case is beyond its own floor, it is not failed while the error is invisible among
+# usual values: below this share of the limits there. Correct runtimes reached 0.3.
+AS_USUAL = 0.5
 
 # Inputs that the user gave.
 OWN_KINDS = ("data", "example")

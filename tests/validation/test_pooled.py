@@ -69,11 +69,11 @@ def nothing(truth: Array) -> Array:
 
 def noisier(truth: Array) -> Array:
     """Rounding to a coarser grid: no element stands out, and no sign."""
-    return np.random.default_rng(int(1e6 * abs(truth[0]))).standard_normal(truth.shape) * 2.55
+    return np.random.default_rng(int(1e6 * abs(truth[0]))).standard_normal(truth.shape) * 3.6
 
 
 def one_element(truth: Array) -> Array:
-    return np.where(np.arange(truth.size) == 7, 16.0, 0.0)
+    return np.where(np.arange(truth.size) == 7, 21.5, 0.0)
 
 
 def offset(truth: Array) -> Array:
