@@ -295,7 +295,7 @@ class _Run:
 
     def _check_on(self, device: str, plan: Plan, artifact: Artifact) -> Report:
         from ..targets.tf32 import allowing_tf32
-        from ..validation.checking import located
+        from ..validation.localize import located
         from ..validation.parity import judge
 
         known = self._reference_on(device)

@@ -11,8 +11,8 @@ from ..errors import (
     ConversionError,
     MissingRequirementError,
     UsageError,
-    first_line,
 )
+from ..exporter.clock import Clock
 from ..exporter.planning import missing_devices
 from ..exporter.requirements import check_require, demand_evidence
 from ..exporter.source import Request, in_eval_mode, open_source, sample_entries
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from ..exporter.capture import Capture
     from ..exporter.graph import Graph
     from ..exporter.source import Source
-    from ..targets.base import Session, Target
+    from ..targets.base import Session
     from .report import Report
 
-__all__ = ["label_of", "load", "located", "make_reference", "validate", "validate_on"]
+__all__ = ["label_of", "load", "make_reference", "validate", "validate_on"]
 
 
 _FROZEN = (
@@ -217,7 +217,7 @@ class _Check:
         self._request = request
         self._precision = precision or (self._manifest.precision if self._manifest else "fp32")
         self._tf32 = tf32
-        self._progress = progress
+        self._progress = Clock(progress)
         self._budget = budget
         self._found: reference.Reference | None = None
 
@@ -249,6 +249,7 @@ class _Check:
                 graph = lower_precision(graph, self._precision)
             reports = []
             for device in devices:
+                self._progress.begin(None)
                 try:
                     if device in missing:
                         raise missing[device]
@@ -259,7 +260,7 @@ class _Check:
                     from .devices import not_run
 
                     report = not_run(graph, self.target, device, error)
-                reports.append(report)
+                reports.append(replace(report, seconds=self._progress.own_seconds()))
             if source.fingerprint is not None:
                 source.fingerprint.demand_unchanged()
         notes += [*source.notes, *mode_notes, *graph.notes]
@@ -277,6 +278,7 @@ class _Check:
         """The report on one device; the artifact is opened before anything is computed."""
         from ..targets.tf32 import allowing_tf32
         from .devices import on_device
+        from .localize import located
 
         signature = signature_of(self._manifest) or Signature(graph.inputs, graph.outputs)
         with (
@@ -319,7 +321,10 @@ class _Check:
 
     def _described(self, report: Report, notes: Sequence[str]) -> Report:
         """The report with what was compared."""
+        import torch
+
         known = self._manifest.document.get("versions") if self._manifest is not None else None
+        here = {"torch": torch.__version__, report.evidence.runtime: report.evidence.version}
         return replace(
             report,
             notes=tuple(dict.fromkeys((*notes, *report.notes))),
@@ -327,57 +332,13 @@ class _Check:
             format=self.target.name,
             artifact=self._path.name,
             precision=self._precision,
-            versions=dict(known or {}),
+            versions={**here, **(known or {})},
         )
 
 
 def label_of(source: Any) -> str:
     """What a report calls a model: the file's name, or the module's class."""
     return Path(source).name if isinstance(source, (str, Path)) else type(source).__name__
-
-
-def located(
-    report: Report,
-    graph: Graph,
-    found: reference.Reference,
-    session: Session,
-    target: Target,
-    options: Any,
-    artifact: Path,
-    *,
-    reproduction: Path | None = None,
-    case: str | None = None,
-    progress: Progress,
-) -> Report:
-    """`report` with the first wrong operator, if it fails; see `localize.localize`.
-
-    A verdict stands whether or not its cause is found: what keeps it from being found is a note.
-    """
-    if report.verdict != "fail" or not found.capture.passed:
-        return report
-    from .localize import localize
-
-    try:
-        return replace(
-            report,
-            localization=localize(
-                graph,
-                found,
-                report,
-                session,
-                target,
-                options,
-                artifact,
-                reproduction=reproduction,
-                case=case,
-                progress=progress,
-            ),
-        )
-    except (UsageError, OSError):
-        raise
-    except Exception as error:  # noqa: BLE001 - runtimes and converters may raise anything
-        what = f"the fault could not be localised: {type(error).__name__}: {first_line(error)}"
-        return replace(report, notes=(*report.notes, what))
 
 
 def load(artifact: str | Path, device: str | None = None, *, trust: bool = False) -> Session:

@@ -249,6 +249,8 @@ def test_validate_tells_of_a_missing_device(written, invoke):
 def test_validate_on_one_device_prints_one_report(written, invoke):
     found = invoke(*written, "-i", "x=4x16", "--json").json
     assert (found["verdict"], found["eager_difference"]) == ("pass", [])
+    assert found["seconds"].keys() >= {"load", "capture", "parity"}
+    assert found["versions"] == {"torch": torch.__version__, "fake": "1"}
 
 
 def test_a_fault_on_one_device_outweighs_a_missing_one(written, target, invoke):

@@ -5,6 +5,6 @@ that is wrong, the first operator whose output leaves the noise floor while its 
 it, and the way the error takes through the graph.
 """
 
-from .finding import localize
+from .finding import localize, located
 
-__all__ = ["localize"]
+__all__ = ["localize", "located"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import IsomorphError, UsageError
+from ...errors import IsomorphError, UsageError, first_line
 from ...exporter.graph import Graph
 from ...progress import Progress, Silent
 from ...targets.base import Session, Target
@@ -28,7 +29,7 @@ from .segments import Segment
 from .stages import figures, first_wrong
 from .walking import Step, Walk, walk
 
-__all__ = ["localize"]
+__all__ = ["localize", "located"]
 
 # Stages at which the file itself is right, so that only the runtime's own rewriting is left.
 _BEFORE_ARTIFACT = ("exported program", "legalised")
@@ -77,6 +78,48 @@ def localize(
             stages = figures(graph, reference, chosen, trail, session)
         search = _Search(graph, reference, chosen, session, trail, stages, notes, progress)
         return search.run(reproduction)
+
+
+def located(
+    report: Report,
+    graph: Graph,
+    reference: Reference,
+    session: Session,
+    target: Target,
+    options: Any,
+    artifact: Path,
+    *,
+    reproduction: Path | None = None,
+    case: str | None = None,
+    progress: Progress,
+) -> Report:
+    """`report` with the first wrong operator, if it fails; see `localize.localize`.
+
+    A verdict stands whether or not its cause is found: what keeps it from being found is a note.
+    """
+    if report.verdict != "fail" or not reference.capture.passed:
+        return report
+    try:
+        return replace(
+            report,
+            localization=localize(
+                graph,
+                reference,
+                report,
+                session,
+                target,
+                options,
+                artifact,
+                reproduction=reproduction,
+                case=case,
+                progress=progress,
+            ),
+        )
+    except (UsageError, OSError):
+        raise
+    except Exception as error:  # noqa: BLE001 - runtimes and converters may raise anything
+        what = f"the fault could not be localised: {type(error).__name__}: {first_line(error)}"
+        return replace(report, notes=(*report.notes, what))
 
 
 def _case(report: Report, reference: Reference, name: str | None) -> Case:
