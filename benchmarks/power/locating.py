@@ -11,11 +11,10 @@ from typing import Any
 
 import onnx
 from isomorph.exporter.graph import Graph
-from isomorph.progress import Silent
 from isomorph.targets.onnx.target import OnnxOptions, OnnxTarget
 from isomorph.targets.watching import Stage, Trail
-from isomorph.validation.checking import located
 from isomorph.validation.expected import Reference
+from isomorph.validation.localize import localize
 from isomorph.validation.report import Report
 
 from .faults import Fault
@@ -62,19 +61,9 @@ class Locator:
     def locate(self, fault: Fault, report: Report, session: Any, file: Path) -> tuple[str, str]:
         """One of "single", "group", "wrong" and "none", and what was named."""
         options = OnnxOptions()
-        told = located(
-            report,
-            self._graph,
-            self._reference,
-            session,
-            self._target,
-            options,
-            file,
-            progress=Silent(),
-        )
-        found = told.localization
-        if found is None or found.culprit is None:
-            return "none", "; ".join((*told.notes, *(found.notes if found else ())))
+        found = localize(self._graph, self._reference, report, session, self._target, options, file)
+        if found.culprit is None:
+            return "none", "; ".join(found.notes)
         trail = self._target.trail(self._graph, options, file, file.parent)
         culprit = found.culprit
         summary = f"{found.stage}: {', '.join(culprit.operators)} ({culprit.artifact_node})"
