@@ -74,9 +74,10 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     shipped = {
         f"isomorph/{name}"
         for name in tracked_files()
-        if name.endswith(".py") and name.split("/")[0] not in NOT_SHIPPED
+        if name.endswith((".py", ".schema.json", ".j2")) and name.split("/")[0] not in NOT_SHIPPED
     }
     assert "isomorph/exporter/graph.py" in shipped
+    assert "isomorph/validation/report/report.schema.json" in shipped
 
     files = {
         name
