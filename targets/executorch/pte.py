@@ -14,22 +14,37 @@ from typing import TypeVar
 
 from .flatbuffer import MalformedError, Table, root
 
-__all__ = ["METHOD", "SIGNATURE_METHOD", "BorderTensor", "PteFile", "read_pte"]
+__all__ = [
+    "DELEGATE_CALL",
+    "DTYPES",
+    "KERNEL_CALL",
+    "METHOD",
+    "SIGNATURE_METHOD",
+    "TENSOR",
+    "TENSOR_LIST",
+    "BorderTensor",
+    "PteFile",
+    "item",
+    "operators_of",
+    "read_pte",
+    "reader_of",
+    "xnnpack_graph",
+]
 
 METHOD = "forward"
 # A constant method of ours, whose value is the signature as JSON.
 SIGNATURE_METHOD = "isomorph_signature"
 
 # executorch's ScalarType: the numbers of torch's c10::ScalarType.
-_DTYPES = {
+DTYPES = {
     **{0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32"},
     **{7: "float64", 11: "bool", 15: "bfloat16", 27: "uint16", 28: "uint32", 29: "uint64"},
 }
 _XNN_DTYPES = {1: "float32", 2: "float16", 15: "bfloat16"}
 
 # Numbers of the members of the unions in program.fbs.
-_TENSOR, _STRING = 5, 6
-_KERNEL_CALL, _DELEGATE_CALL = 1, 2
+TENSOR, _STRING, TENSOR_LIST = 5, 6, 10
+KERNEL_CALL, DELEGATE_CALL = 1, 2
 _PLAIN = 1  # XNNTensorValue, as against a quantised one
 
 
@@ -67,13 +82,18 @@ def read_pte(path: Path) -> PteFile:
         MalformedError: it is no `.pte` file, or a damaged one.
         OSError: it cannot be read.
     """
+    return reader_of(path).read()
+
+
+def reader_of(path: Path) -> _Reader:
+    """What looks into a file; raises as `read_pte` does."""
     import mmap
 
     with path.open("rb") as file:
         if path.stat().st_size < 16:
             raise MalformedError("it is too short")
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return _Reader(memoryview(mapped)).read()
+    return _Reader(memoryview(mapped))
 
 
 class _Reader:
@@ -93,22 +113,19 @@ class _Reader:
 
     def read(self) -> PteFile:
         segments = [self._segment(segment) for segment in self._program.tables(4)]
-        plans = {plan.text(0): plan for plan in self._program.tables(1)}
-        if METHOD not in plans:
-            raise MalformedError(f"it has no method called {METHOD}")
-        plan = plans[METHOD]
+        plans, plan = self.plans()
         values = plan.tables(2)
-        operators = [".".join(filter(None, (o.text(0), o.text(1)))) for o in plan.tables(6)]
+        operators = operators_of(plan)
         kernels, calls = [], []
         for chain in plan.tables(5):
             for instruction in chain.tables(2):
                 kind, call = instruction.number(0, "<B"), instruction.table(1)
-                if kind == _KERNEL_CALL and call is not None:
-                    kernels.append(_item(operators, call.number(0, "<i")))
-                elif kind == _DELEGATE_CALL and call is not None:
+                if kind == KERNEL_CALL and call is not None:
+                    kernels.append(item(operators, call.number(0, "<i")))
+                elif kind == DELEGATE_CALL and call is not None:
                     calls.append(call.number(0, "<i"))
         delegates = plan.tables(7)
-        parts = [_item(delegates, index) for index in calls]
+        parts = [item(delegates, index) for index in calls]
         blobs = [self._blob(part, segments) for part in parts]
         counts = [_xnn_nodes(blob) for blob in blobs]
         known = [count for count, _ in counts if count is not None]
@@ -121,6 +138,18 @@ class _Reader:
             delegate_dtypes=tuple(sorted(set().union(*(dtypes for _, dtypes in counts)))),
             signature=_constant_text(plans.get(SIGNATURE_METHOD)),
         )
+
+    def parts(self, plan: Table) -> list[tuple[str, memoryview]]:
+        """Backend and data of each delegated part of a method."""
+        segments = [self._segment(segment) for segment in self._program.tables(4)]
+        return [(part.text(0), self._blob(part, segments)) for part in plan.tables(7)]
+
+    def plans(self) -> tuple[dict[str, Table], Table]:
+        """All methods, and `forward`."""
+        plans = {plan.text(0): plan for plan in self._program.tables(1)}
+        if METHOD not in plans:
+            raise MalformedError(f"it has no method called {METHOD}")
+        return plans, plans[METHOD]
 
     def _segment(self, segment: Table) -> memoryview:
         size = segment.number(1, "<Q")
@@ -140,19 +169,24 @@ class _Reader:
             raise MalformedError("a delegate has no data")
         index = reference.number(1, "<I")
         if reference.number(0, "<b") == 1:
-            return _item(segments, index)
-        return _item(self._program.tables(3), index).octets(0)
+            return item(segments, index)
+        return item(self._program.tables(3), index).octets(0)
+
+
+def operators_of(plan: Table) -> list[str]:
+    """Names of the operators whose kernels a method calls."""
+    return [".".join(filter(None, (o.text(0), o.text(1)))) for o in plan.tables(6)]
 
 
 def _border(values: list[Table], indices: Iterable[int]) -> Iterator[BorderTensor]:
     for index in indices:
-        value = _item(values, index)
+        value = item(values, index)
         tensor = value.table(1)
-        if value.number(0, "<B") != _TENSOR or tensor is None:
+        if value.number(0, "<B") != TENSOR or tensor is None:
             raise MalformedError("an input or output is no tensor")
         code = tensor.number(0, "<b")
         yield BorderTensor(
-            dtype=_DTYPES.get(code, f"scalar type {code}"),
+            dtype=DTYPES.get(code, f"scalar type {code}"),
             sizes=tensor.numbers(2, "<i"),
             dynamic=tensor.number(8, "<b") != 0,
         )
@@ -164,11 +198,21 @@ def _constant_text(plan: Table | None) -> str | None:
         return None
     values = plan.tables(2)
     for index in plan.numbers(4, "<i"):
-        value = _item(values, index)
+        value = item(values, index)
         text = value.table(1)
         if value.number(0, "<B") == _STRING and text is not None:
             return text.text(0)
     return None
+
+
+def xnnpack_graph(blob: memoryview) -> Table | None:
+    """The graph in a part of XNNPACK's; None for another backend's."""
+    if bytes(blob[4:8]) != b"XH00" or len(blob) < 30:
+        return None
+    start, size = struct.unpack_from("<II", blob, 10)
+    if start + size > len(blob):
+        raise MalformedError("a part for XNNPACK is cut off")
+    return root(blob[start : start + size])
 
 
 def _xnn_nodes(blob: memoryview) -> tuple[int | None, set[str]]:
@@ -176,12 +220,9 @@ def _xnn_nodes(blob: memoryview) -> tuple[int | None, set[str]]:
 
     (None, empty) for another backend's, whose data we cannot read.
     """
-    if bytes(blob[4:8]) != b"XH00" or len(blob) < 30:
+    graph = xnnpack_graph(blob)
+    if graph is None:
         return None, set()
-    start, size = struct.unpack_from("<II", blob, 10)
-    if start + size > len(blob):
-        raise MalformedError("a part for XNNPACK is cut off")
-    graph = root(blob[start : start + size])
     dtypes = set()
     for value in graph.tables(2):
         tensor = value.table(1)
@@ -196,7 +237,8 @@ def _xnn_nodes(blob: memoryview) -> tuple[int | None, set[str]]:
 _Item = TypeVar("_Item")
 
 
-def _item(items: Sequence[_Item], index: int) -> _Item:
+def item(items: Sequence[_Item], index: int) -> _Item:
+    """`items[index]`, or MalformedError."""
     if not 0 <= index < len(items):
         raise MalformedError("an index points at nothing")
     return items[index]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ from .pte import METHOD, BorderTensor, PteFile, read_pte
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from ..watching import Value
+    from .watching import WatchedProgram
 
 __all__ = ["ExecuTorchSession", "describe", "share_text"]
 
@@ -75,16 +79,9 @@ class ExecuTorchSession(Closing):
             UsageError: a name, dtype or shape does not fit the model's inputs.
             ConversionError: the runtime failed while it ran.
         """
-        import torch
-
         if self._method is None:
             raise UsageError(f"the session on {self.path.name} is closed")
-        feed = checked_feed(inputs, tuple(map(_as_numpy_has_it, self.inputs)))
-        # A copy, because the runtime may write to the memory that it is given.
-        tensors = [
-            torch.from_numpy(feed[spec.name].copy()).to(getattr(torch, spec.dtype))
-            for spec in self.inputs
-        ]
+        tensors = self._fed(inputs)
         try:
             with native_log() as log:
                 values = self._method.execute(tensors)
@@ -95,6 +92,40 @@ class ExecuTorchSession(Closing):
                 "if they are, an operator or dtype of the model is beyond this runtime",
             ) from error
         return {spec.name: _array(value) for spec, value in zip(self.outputs, values, strict=True)}
+
+    def _fed(self, inputs: Mapping[str, NDArray[Any]]) -> list[Any]:
+        """Tensors in the method's order: copies, because the runtime may write to what it gets."""
+        import torch
+
+        feed = checked_feed(inputs, tuple(map(_as_numpy_has_it, self.inputs)))
+        return [
+            torch.from_numpy(feed[spec.name].copy()).to(getattr(torch, spec.dtype))
+            for spec in self.inputs
+        ]
+
+    def values(self) -> tuple[Value, ...]:
+        """What kernels and delegated parts give; see `Watching`."""
+        return self._inside.values()
+
+    def run_watching(
+        self, inputs: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """The outputs, and the values of `names` as the runtime logs them; see `Watching`."""
+        outputs, found = self._inside.run(self._fed(inputs), names)
+        own = zip(self.outputs, outputs, strict=True)
+        return {**{spec.name: _array(value) for spec, value in own}, **found}
+
+    def replay(
+        self, given: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """The runtime runs whole methods only."""
+        raise NotImplementedError
+
+    @cached_property
+    def _inside(self) -> WatchedProgram:
+        from .watching import WatchedProgram
+
+        return WatchedProgram(self.path, [spec.name for spec in self.inputs])
 
     def close(self) -> None:
         """Release the model's memory."""

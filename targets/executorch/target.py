@@ -12,6 +12,7 @@ from ..packages import found_versions, importable, installed_version, require
 
 if TYPE_CHECKING:
     from ...exporter.graph import Graph
+    from ..watching import Trail
     from .session import ExecuTorchSession
 
 __all__ = ["ExecuTorchOptions", "ExecuTorchTarget"]
@@ -111,3 +112,12 @@ class ExecuTorchTarget:
         from .session import ExecuTorchSession
 
         return ExecuTorchSession(artifact, signature)
+
+    def trail(
+        self, graph: Graph, options: ExecuTorchOptions, artifact: Path, scratch: Path
+    ) -> Trail:
+        """Which value of `artifact` is which node of `graph`; see `Tracing`."""
+        require("writing ExecuTorch programs", _MODULES, _REMEDY)
+        from .trail import trail
+
+        return trail(self, graph, options, artifact, scratch)
