@@ -9,11 +9,11 @@ import torch
 from torch.fx import GraphModule
 
 __all__ = [
-    "accumulates",
-    "blur_centred",
     "blur_quotients",
     "break_ties",
     "decides",
+    "first_blurred",
+    "operator_name",
     "picks",
 ]
 
@@ -68,23 +68,6 @@ _PICKING = frozenset(
     )
 )
 
-# They subtract a mean that they take themselves: of equal values nothing remains but rounding.
-_CENTRING = frozenset(
-    (
-        *("group_norm", "instance_norm", "layer_norm", "native_group_norm", "native_layer_norm"),
-        *("native_batch_norm", "_native_batch_norm_legit", "std", "std_mean", "var", "var_mean"),
-    )
-)
-
-# Their results are sums of many elements.
-_ACCUMULATING = frozenset(
-    (
-        *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "avg_pool1d"),
-        *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "avg_pool2d", "avg_pool3d", "cumsum"),
-        *("linalg_vector_norm", "logsumexp", "mean", "norm", "sum"),
-    )
-)
-
 _CASTS = frozenset(("_to_copy", "to", "type_as"))
 
 # The least share of a unit in the last place that still tells two equal values apart.
@@ -94,7 +77,8 @@ _LEAST_ULPS = 4.0
 _BESIDE_ZERO = 2.0**-100
 
 
-def _name(target: Any) -> str:
+def operator_name(target: Any) -> str:
+    """An operator's name without its namespace and overload; empty for what is no operator."""
     return getattr(getattr(target, "overloadpacket", None), "__name__", "")
 
 
@@ -102,7 +86,7 @@ def decides(module: GraphModule) -> bool:
     """Whether the graph holds an operator that makes a decision from float values."""
     for part in module.modules():
         for node in part.graph.nodes if isinstance(part, GraphModule) else ():
-            name = _name(node.target)
+            name = operator_name(node.target)
             if name not in _ORDERING | _JUMPING | _CASTS or not node.all_input_nodes:
                 continue
             source = node.all_input_nodes[0].meta.get("val")
@@ -122,7 +106,7 @@ def break_ties(target: Any, args: tuple[Any, ...], key: str, ulps: float, sign: 
     by as little beside zero; the opposite `sign` orders every tie the other way.
     Infinities, as masks put them, become numbers beyond all others.
     """
-    if _name(target) not in _ORDERING or not args:
+    if operator_name(target) not in _ORDERING or not args:
         return args
     values = args[0]
     if not isinstance(values, torch.Tensor) or not values.is_floating_point():
@@ -137,29 +121,20 @@ def blur_quotients(
     target: Any, args: tuple[Any, ...], kwargs: Any, key: str, ulps: float, sign: int
 ) -> Any:
     """Arguments of an operator that rounds a quotient of its own, the dividend moved a little."""
-    divides = _name(target) in _DIVIDING or (
-        _name(target) == "div" and kwargs.get("rounding_mode") is not None
+    divides = operator_name(target) in _DIVIDING or (
+        operator_name(target) == "div" and kwargs.get("rounding_mode") is not None
     )
-    return _first_blurred(args, key, max(ulps, _LEAST_ULPS), sign) if divides else args
-
-
-def blur_centred(target: Any, args: tuple[Any, ...], key: str, ulps: float, sign: int) -> Any:
-    """Arguments of an operator that subtracts a mean of its own, the values moved a little."""
-    return _first_blurred(args, key, ulps, sign) if _name(target) in _CENTRING else args
-
-
-def accumulates(target: Any) -> bool:
-    """Whether an operator's results are sums of many elements."""
-    return _name(target) in _ACCUMULATING
+    return first_blurred(args, key, max(ulps, _LEAST_ULPS), sign) if divides else args
 
 
 def picks(target: Any) -> bool:
     """Whether an operator's results are among its arguments or otherwise free of rounding."""
-    name = _name(target)
+    name = operator_name(target)
     return name in _PICKING or name in _CASTS or name in _ORDERING
 
 
-def _first_blurred(args: tuple[Any, ...], key: str, ulps: float, sign: int) -> tuple[Any, ...]:
+def first_blurred(args: tuple[Any, ...], key: str, ulps: float, sign: int) -> tuple[Any, ...]:
+    """Arguments of which the first is moved, where it holds floats; zeros a little too."""
     values = args[0] if args else None
     if not isinstance(values, torch.Tensor) or not values.is_floating_point():
         return args

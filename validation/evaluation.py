@@ -15,8 +15,9 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from .decisions import accumulates, blur_centred, blur_quotients, break_ties, picks
+from .decisions import blur_quotients, break_ties, picks
 from .jitter import jitter
+from .summing import blur_centred, summing_ulps
 
 __all__ = ["AS_CAPTURED", "TRUTH", "WIDER", "Lane", "Policy", "attribute", "evaluate"]
 
@@ -41,7 +42,9 @@ class Policy:
     whole: inputs and computed values that are whole numbers move too. Values that an operator only
         picks from its arguments stay, so that what is exact remains so.
     sums: move what operators subtract a mean from, and the means and sums that they give, by this
-        many ulp: where values are equal their rounding errors add up.
+        many ulp or by more, see `summing`.
+
+    Any noise orders equal values one way, and with the opposite sign the other way.
     """
 
     name: str
@@ -92,15 +95,16 @@ def evaluate(node: Node, args: Any, kwargs: Any, lane: Lane) -> Any:
         with _default_dtype(torch.float64):
             return map_aggregate(target(*args, **kwargs), _widen)
     name = f"{policy.key}/{lane.case}/{node.name}"
-    if policy.values:
+    noisy = bool(policy.weights or policy.inputs or policy.values)
+    if noisy:
         args = break_ties(target, args, name, policy.values, policy.sign)
     if policy.values and policy.whole:
         args = blur_quotients(target, args, kwargs, name, policy.values, policy.sign)
-    if policy.sums:
+    if noisy:
         args = blur_centred(target, args, name, policy.sums, policy.sign)
     result = target(*args, **kwargs)
-    if policy.sums and accumulates(target):
-        return map_aggregate(result, lambda v: _moved(v, name, replace(policy, values=policy.sums)))
+    if policy.sums and (ulps := summing_ulps(target, args, result, policy.sums)):
+        return map_aggregate(result, lambda v: _moved(v, name, replace(policy, values=ulps)))
     if policy.values and not _aliases(target) and not (policy.whole and picks(target)):
         return map_aggregate(
             result,

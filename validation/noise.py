@@ -13,8 +13,7 @@ __all__ = ["noisy_policies", "probe_policies"]
 _PROBE_ULPS = 32.0
 _PROBE_KEYS = 2
 
-# The roundings of equal values are equal: their errors add up instead of cancelling, so that a sum
-# of a constant image is off by far more than one of noise, and norms subtract all but that.
+# How far sums of equal values are off at least, see `summing`.
 _SUMS_ULPS = 32.0
 
 
@@ -44,7 +43,7 @@ def noisy_policies(noise: Noise, rounds: int, *, moves: bool, decides: bool) -> 
         )
     if noise == "exact":
         return tuple(
-            Policy("values", False, 1, 0, 1, key, sign, whole=True)
+            Policy("values", False, 1, 0, 1, key, sign, whole=True, sums=_SUMS_ULPS)
             for key in keys
             for sign in (1, -1)
         )
@@ -57,7 +56,7 @@ def noisy_policies(noise: Noise, rounds: int, *, moves: bool, decides: bool) -> 
         ]
         return (*both, *values)
     weights = [Policy("weights", weights=1, key=key) for key in keys]
-    inputs = [Policy("inputs", inputs=1, key=key) for key in keys] if moves else []
+    inputs = [Policy("inputs", inputs=1, key=key, sign=-1) for key in keys] if moves else []
     return (*weights, *inputs)
 
 
