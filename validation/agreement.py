@@ -19,16 +19,18 @@ from ..exporter.signature import TensorSpec
 from .arrays import dtype_name
 from .cases import Case
 from .compare import discrete_mismatches, errors_of, signal_of
+from .detections import Group, Rows, absorb, align, explain
 from .expectation import is_discrete
 from .expected import CaptureCheck, Expected
-from .interpreter import LaneError
-from .verdict import judge_kind, unit_roundoff
+from .interpreter import AS_CAPTURED, TRUTH, LaneError, Policy
+from .verdict import FULL_RULE, judge_kind, unit_roundoff
 
 __all__ = [
     "DisagreementError",
     "check_lanes",
     "check_repeat",
     "check_structure",
+    "rows_of_lanes",
     "stopped",
     "worst_case",
 ]
@@ -110,6 +112,39 @@ def check_lanes(case: Case, name: str, eager: NDArray[Any], lanes: Sequence[NDAr
             case,
             name,
         )
+
+
+def rows_of_lanes(
+    case: Case, groups: Sequence[Group], eager: Arrays, lanes: Mapping[Policy, Arrays]
+) -> tuple[dict[str, NDArray[Any]], dict[Policy, dict[str, NDArray[Any]]], dict[str, Rows]]:
+    """Detections of eager and of the lanes in the rows of the truth, and what noise does to them.
+
+    A detection of eager that no lane has, or the reverse, is a fault of the capture.
+    """
+    base = lanes.get(TRUTH, eager)
+    judged, others = eager, [p for p in lanes if p not in (TRUTH, AS_CAPTURED)]
+    if TRUTH not in lanes and AS_CAPTURED in lanes:
+        judged = lanes[AS_CAPTURED]
+    aligned, rows = absorb(groups, base, [lanes[policy] for policy in others], {})
+    for group in groups:
+        found = align(group, judged, base)
+        if found is None:
+            continue
+        problem = explain(group, found[1], rows[group.boxes], base, FULL_RULE.peak).reason
+        if problem:
+            raise DisagreementError(
+                f"{problem} between the captured program and the eager model, in {group.boxes} "
+                f"(case {case.name})",
+                _FROZEN,
+                case,
+                group.boxes,
+            )
+    (mine, *more), rows = absorb(
+        groups, base, [eager, *(lanes[p] for p in (TRUTH, AS_CAPTURED) if p in lanes)], rows
+    )
+    plain = [policy for policy in (TRUTH, AS_CAPTURED) if policy in lanes]
+    found_lanes = dict(zip([*others, *plain], map(dict, [*aligned, *more]), strict=True))
+    return dict(mine), {policy: found_lanes[policy] for policy in lanes}, rows
 
 
 def stopped(case: Case, error: LaneError) -> DisagreementError:

@@ -208,7 +208,8 @@ def _tail(magnitude: Array) -> float:
         return largest
     scaled = np.square(magnitude / largest)
     np.square(scaled, out=scaled)
-    return largest * float(np.dot(scaled, scaled) / scaled.size) ** (1 / _TAIL)
+    mean = float(np.dot(scaled, scaled) / scaled.size)
+    return float(largest * mean ** (1 / _TAIL))
 
 
 def _signed_means(error: Array, expected: Array, size: float) -> tuple[float, float]:
@@ -233,4 +234,4 @@ def _pooled_mean(parts: list[tuple[int, float]], power: int) -> float:
         return largest
     total = sum(count * (value / largest) ** power for count, value in parts)
     mean = total / sum(count for count, _ in parts)
-    return largest * float(mean) ** (1 / power)
+    return float(largest * mean ** (1 / power))

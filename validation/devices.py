@@ -24,6 +24,7 @@ from ..targets.tensors import exact_float32
 from ..targets.tf32 import allowing_tf32
 from .arrays import to_numpy
 from .compare import errors_of
+from .detections import Rows, absorb
 from .expected import Expected, Reference
 from .findings import report_of
 from .judging import Problem, judge_runs
@@ -168,15 +169,23 @@ class _DeviceRun:
     device: str
     apart: dict[str, float] = field(default_factory=dict)
     lanes: dict[str, dict[str, Expected]] = field(default_factory=dict)
+    rows: dict[str, dict[str, Rows]] = field(default_factory=dict)
 
     def run(self, case: Case, _reading: str) -> tuple[Arrays | None, Problem | None]:
         inputs = {name: moved(value, self.device) for name, value in case.inputs.items()}
         values = _arrays(self.graph.call.call(self.there, inputs))
         if case.name not in self.lanes:
             plain = _arrays(self.graph.call.call(self.here, case.inputs))
+            known = self.found.expected[case.name]
+            (there, here), self.rows[case.name] = absorb(
+                self.found.detections,
+                {name: expected.truth for name, expected in known.items()},
+                [values, plain],
+                self.found.rows.get(case.name, {}),
+            )
             self.lanes[case.name] = {
-                name: self._widened(name, expected, values[name], plain[name])
-                for name, expected in self.found.expected[case.name].items()
+                name: self._widened(name, expected, there[name], here[name])
+                for name, expected in known.items()
             }
         return values, None
 
@@ -194,7 +203,7 @@ class _DeviceRun:
         return replace(expected, noise=replace(noise, lanes=lanes))
 
     def reference(self) -> Reference:
-        return replace(self.found, expected=self.lanes)
+        return replace(self.found, expected=self.lanes, rows=self.rows)
 
 
 def _arrays(values: Mapping[str, torch.Tensor]) -> Arrays:

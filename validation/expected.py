@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .detections import Group, Rows
 from .verdict import FULL_RULE, HALF_RULE, Noise, Rule
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Reference:
     graph: the captured model that truth and noise were computed with.
     dtype: the half type whose noise the floor is; None for the floor of the model as captured.
     besides: noise of cases that nobody runs, by kind and output; it counts for the kind's floor.
+    detections: outputs whose rows are matched before they are compared.
+    rows: by case and boxes, which of their rows rounding noise changes.
     """
 
     cases: tuple[Case, ...]
@@ -97,6 +100,8 @@ class Reference:
     graph: Graph | None = None
     dtype: str | None = None
     besides: Mapping[str, Mapping[str, tuple[Noise, ...]]] = field(default_factory=dict)
+    detections: tuple[Group, ...] = ()
+    rows: Mapping[str, Mapping[str, Rows]] = field(default_factory=dict)
 
     @property
     def rule(self) -> Rule:

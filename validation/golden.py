@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..exporter.graph import Graph
 from ..hashing import sha256_of
 from .arrays import to_numpy
 from .cases import Case
-from .expected import Expected, Reference
+from .expected import Reference
 from .findings import shown_shape
 from .parity import as_given
 from .vectors import ARRAYS, SCHEMA, TABLE, read_golden, seal_of, table_of
@@ -76,7 +76,8 @@ def write_golden(
             "case": reference.capture.case,
             "output": reference.capture.output,
         },
-        "cases": [_case(case, reference.expected[case.name]) for case in kept],
+        "detections": [asdict(group) for group in reference.detections],
+        "cases": [_case(case, reference) for case in kept],
         "left_out": [case.name for case in left_out],
         "besides": _besides(left_out, reference),
     }
@@ -96,7 +97,7 @@ def _kept(reference: Reference, limit: int) -> list[Case]:
     for case in (*own, *firsts, *cases):
         if case.name in names:
             continue
-        more = sum(array.nbytes for _, array in _arrays(case, reference.expected[case.name]))
+        more = sum(array.nbytes for _, array in _arrays(case, reference))
         if size + more <= limit or first_of_kind[case.kind] == case.name:
             names[case.name] = None
             size += more
@@ -113,8 +114,9 @@ def _notes(left_out: Sequence[Case], reference: Reference) -> list[str]:
     ]
 
 
-def _arrays(case: Case, expected: Mapping[str, Expected]) -> Iterator[tuple[str, NDArray[Any]]]:
+def _arrays(case: Case, reference: Reference) -> Iterator[tuple[str, NDArray[Any]]]:
     """The arrays of a case by the key that `vectors` knows them under."""
+    expected = reference.expected[case.name]
     for name, tensor in case.inputs.items():
         yield f"{case.name}/inputs/{name}", as_given(to_numpy(tensor))
     for name, entry in expected.items():
@@ -123,13 +125,18 @@ def _arrays(case: Case, expected: Mapping[str, Expected]) -> Iterator[tuple[str,
             yield f"{case.name}/codes/{name}", entry.codes
         if entry.unstable is not None and entry.unstable.any():
             yield f"{case.name}/unstable/{name}", entry.unstable
+    for boxes, rows in reference.rows.get(case.name, {}).items():
+        yield f"{case.name}/loose/{boxes}", rows.loose
+        yield f"{case.name}/item/{boxes}", rows.item
+        for name, values in rows.extra.items():
+            yield f"{case.name}/extra/{name}", values
 
 
 def _write_arrays(path: Path, cases: Sequence[Case], reference: Reference) -> None:
     """As `np.savez` does, which stamps the members with the time."""
     with zipfile.ZipFile(path, "w") as archive:
         for case in cases:
-            for key, array in _arrays(case, reference.expected[case.name]):
+            for key, array in _arrays(case, reference):
                 member = zipfile.ZipInfo(f"{key}.npy", _DATE)
                 member.external_attr, member.create_system = _REGULAR_FILE, _UNIX
                 # `ascontiguousarray` alone makes a vector of a scalar.
@@ -142,7 +149,8 @@ def _tensor(spec: Any) -> dict[str, Any]:
     return {"name": spec.name, "dtype": spec.dtype, "shape": list(shown_shape(spec))}
 
 
-def _case(case: Case, expected: Mapping[str, Expected]) -> dict[str, Any]:
+def _case(case: Case, reference: Reference) -> dict[str, Any]:
+    expected = reference.expected[case.name]
     return {
         "name": case.name,
         "kind": case.kind,
@@ -160,6 +168,10 @@ def _case(case: Case, expected: Mapping[str, Expected]) -> dict[str, Any]:
                 "doubt": entry.doubt,
             }
             for name, entry in expected.items()
+        },
+        "reach": {
+            boxes: {name: _number(reach) for name, reach in rows.reach.items()}
+            for boxes, rows in reference.rows.get(case.name, {}).items()
         },
     }
 

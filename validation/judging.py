@@ -20,6 +20,7 @@ from .compare import (
     errors_of,
     nonfinite_mismatches,
 )
+from .detections import RowsTold, match_rows
 from .pooled import POOLED_KINDS, Pooled, pool_kind
 from .verdict import (
     AS_USUAL,
@@ -157,8 +158,17 @@ def judge_runs(
             label = " ".join(filter(None, (case.name, turn)))
             made_by = getattr(case, "generator", "")
             tried = Tried(label, case.kind, case.description, case.name, made_by, turn)
+            rows, told = match_rows(reference, case.name, values)
             findings += [
-                _observe(output, tried, reference, values, problem, declared.get(output.name))
+                _observe(
+                    output,
+                    tried,
+                    reference,
+                    rows,
+                    problem,
+                    declared.get(output.name),
+                    told.get(output.name),
+                )
                 for output in outputs
             ]
             if values is not None:
@@ -208,6 +218,7 @@ def _observe(
     outputs: Arrays | None,
     problem: Problem | None,
     declared: str | None,
+    told: RowsTold | None,
 ) -> Finding:
     """Compare one output of one run; float errors are measured here and judged later."""
     expected = reference.expected[case.key][output.name]
@@ -228,6 +239,8 @@ def _observe(
         return fail(f"dtype is {dtype}, not {output.dtype}")
     if value.shape != expected.shape:
         return fail(f"shape is {list(value.shape)}, not {list(expected.shape)}")
+    if told is not None and told.reason:
+        return Finding(case, output.name, told.verdict, told.reason, mismatches=told.wrong)
     if not value.size:
         reason = "the output has no elements here"
         return Finding(case, output.name, "unverified", reason, empty=True)
@@ -247,7 +260,8 @@ def _observe(
         return Finding(case, output.name, "unverified", "the model itself gives NaN here")
     errors = errors_of(value, expected.truth)
     counts = error_histogram(value, expected.truth)
-    return Finding(case, output.name, "pass", errors=errors, histogram=counts)
+    loose = 0 if told is None else told.excused
+    return Finding(case, output.name, "pass", errors=errors, histogram=counts, unstable=loose)
 
 
 def _observe_discrete(

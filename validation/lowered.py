@@ -23,6 +23,7 @@ from ..progress import Progress
 from .agreement import stopped
 from .cases import Case
 from .compare import errors_of, nonfinite_codes
+from .detections import Rows, absorb
 from .expected import CaptureCheck, Expected, Reference
 from .interpreter import AS_CAPTURED, Lane, LaneError, Policy
 from .lanes import LaneRunner
@@ -80,6 +81,7 @@ class _Work:
         self._full, self._half = LaneRunner(reference.graph), LaneRunner(graph)
         self._expected: dict[str, dict[str, Expected]] = {}
         self._check = RoundingCheck(dtype)
+        self._rows: dict[str, dict[str, Rows]] = {}
         self._costs: dict[str, tuple[float, str]] = {}
         discrete = any(e.is_discrete for e in next(iter(reference.expected.values())).values())
         self._estimates = policies(dtype, discrete=discrete)
@@ -95,10 +97,22 @@ class _Work:
         full = self._run(self._full, self._estimates, group)
         for case in group:
             known = self._reference.expected[case.name]
+            if self._reference.detections:
+                for lanes in (half[case.name], full[case.name]):
+                    self._absorb(case.name, lanes)
             self._expected[case.name] = {
                 name: self._expect(name, case, entry, half[case.name], full[case.name])
                 for name, entry in known.items()
             }
+
+    def _absorb(self, case: str, lanes: dict[Policy, Arrays]) -> None:
+        """Put the rows of detections as the truth has them; changes `lanes`."""
+        truth = {name: entry.truth for name, entry in self._reference.expected[case].items()}
+        known = self._rows.get(case, self._reference.rows[case])
+        aligned, self._rows[case] = absorb(
+            self._reference.detections, truth, list(lanes.values()), known
+        )
+        lanes.update(zip(lanes, map(dict, aligned), strict=True))
 
     def finished(self) -> Reference:
         outcome = CaptureCheck()
@@ -113,6 +127,7 @@ class _Work:
         return replace(
             self._reference,
             expected=self._expected,
+            rows=self._rows,
             dtype=self._dtype,
             capture=outcome if self._reference.capture.passed else self._reference.capture,
             notes=(*self._reference.notes, *notes),
@@ -123,6 +138,9 @@ class _Work:
         suspects = self._check.suspects()
         cases = {case.name: case for _, case in suspects}
         full = self._run(self._full, more_policies(self._dtype), list(cases.values()))
+        if self._reference.detections:
+            for name, lanes in full.items():
+                self._absorb(name, lanes)
         for output, case in suspects:
             truth = self._expected[case.name][output].truth
             errors = [errors_of(values[output], truth) for values in full[case.name].values()]

@@ -24,6 +24,7 @@ from .agreement import (
     check_lanes,
     check_repeat,
     check_structure,
+    rows_of_lanes,
     stopped,
     worst_case,
 )
@@ -31,6 +32,7 @@ from .arrays import Shelf, to_numpy
 from .cases import Case
 from .compare import errors_of
 from .decisions import decides
+from .detections import Rows, absorb, find_groups
 from .expectation import expect, is_discrete
 from .expected import CaptureCheck, Expected, Reference
 from .inputs.case import MASKED_KINDS
@@ -115,6 +117,11 @@ class _Work:
         self._cases: list[Case] = []
         self._expected: dict[str, dict[str, Expected]] = {}
         self._notes: dict[str, None] = {}
+        self._groups = find_groups(
+            {spec.name: spec.shape for spec in graph.outputs},
+            [spec.name for spec in graph.outputs if spec.is_float],
+        )
+        self._rows: dict[str, dict[str, Rows]] = {}
         self._first = ""
 
     def compute(self, cases: Sequence[Case], step: Step) -> Reference:
@@ -135,6 +142,8 @@ class _Work:
             tolerance_reason=self._tolerance_reason,
             notes=tuple(self._notes),
             graph=self._graph,
+            detections=() if self._random else self._groups,
+            rows=self._rows,
         )
 
     def _compute_group(self, group: Sequence[Case], cases: Sequence[Case]) -> None:
@@ -152,10 +161,10 @@ class _Work:
         by_case: dict[str, dict[Policy, Arrays]] = {case.name: {} for case, _ in ran}
         for lane, result in self._run_lanes(lanes, {case.name: case for case, _ in ran}):
             by_case[lane.case][lane.policy] = result
-        for case, outputs in ran:
+        for case, eager in ran:
+            outputs, mine = self._in_rows(case, eager, by_case[case.name])
             self._expected[case.name] = {
-                spec.name: self._expect(spec, case, outputs, by_case[case.name])
-                for spec in self._graph.outputs
+                spec.name: self._expect(spec, case, outputs, mine) for spec in self._graph.outputs
             }
             self._cases.append(case)
 
@@ -172,6 +181,22 @@ class _Work:
         if note:
             self._notes[note] = None
         return expected
+
+    def _in_rows(
+        self, case: Case, eager: Arrays, lanes: Mapping[Policy, Arrays]
+    ) -> tuple[Arrays, Mapping[Policy, Arrays]]:
+        """Detections in the rows of the truth: of eager, and of the lanes."""
+        if not self._groups or self._random:
+            return eager, lanes
+        outputs, mine, self._rows[case.name] = rows_of_lanes(case, self._groups, eager, lanes)
+        return outputs, mine
+
+    def _as_truth(self, case: Case, values: Arrays) -> Arrays:
+        """One more evaluation of a case with its detections in the rows of the truth."""
+        truth = {name: entry.truth for name, entry in self._expected[case.name].items()}
+        known = self._rows.get(case.name, {})
+        (aligned,), self._rows[case.name] = absorb(self._groups, truth, [values], known)
+        return dict(aligned)
 
     # Eager
 
@@ -212,7 +237,7 @@ class _Work:
         """The evaluations that a case needs."""
         if self._random:
             return ()
-        discrete = any(is_discrete(value) for value in outputs.values())
+        discrete = any(is_discrete(value) for value in outputs.values()) or bool(self._groups)
         probes = probe_policies(case.noise) if discrete else ()
         if self._tolerance_reason is not None:
             return (AS_CAPTURED, *probes)
@@ -270,8 +295,10 @@ class _Work:
             return outcome
         # Two noisy lanes did not settle it: ask the program without noise as well.
         lanes = [Lane(case.name, AS_CAPTURED, case.inputs) for case in members]
-        for lane, values in self._run_lanes(lanes, {case.name: case for case in members}):
+        by_name = {case.name: case for case in members}
+        for lane, found in self._run_lanes(lanes, by_name):
             expected = self._expected[lane.case][spec.name]
+            values = self._as_truth(by_name[lane.case], found)
             plain = errors_of(values[spec.name], expected.truth)
             noise = replace(expected.noise, lanes=(*expected.noise.lanes, plain))
             self._expected[lane.case][spec.name] = replace(expected, noise=noise)
@@ -292,9 +319,9 @@ class _Work:
         contiguous = {name: value.contiguous() for name, value in case.inputs.items()}
         if all(contiguous[name] is value for name, value in case.inputs.items()):
             return False
-        plain = self._call(replace(case, inputs=contiguous))[spec.name]
+        plain = self._as_truth(case, self._call(replace(case, inputs=contiguous)))[spec.name]
         known = self._expected[case.name][spec.name]
-        strided = self._call(case)[spec.name]
+        strided = self._as_truth(case, self._call(case))[spec.name]
         if plain.shape != strided.shape or known.codes is not None:
             return False
         if errors_of(strided, plain).rms > _ROUNDING * known.noise.signal.rms:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .compare import Errors, Signal
+from .detections import Group, Rows
 from .expected import CaptureCheck, Expected, Reference
 from .verdict import Noise, Rule
 
@@ -130,6 +131,11 @@ def _golden(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> 
         for which in ("inputs", "outputs")
     )
     cases = []
+    groups = tuple(
+        Group(g["boxes"], g["scores"], g["labels"], tuple(g["further"]))
+        for g in document["detections"]
+    )
+    rows: dict[str, dict[str, Rows]] = {}
     expected: dict[str, dict[str, Expected]] = {}
     for entry in document["cases"]:
         name = entry["name"]
@@ -142,6 +148,9 @@ def _golden(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> 
                 f"{name}/{{}}/{tensor.name}", entry["expected"][tensor.name], arrays
             )
             for tensor in outputs
+        }
+        rows[name] = {
+            group.boxes: _rows(name, group, entry["reach"][group.boxes], arrays) for group in groups
         }
     reference = Reference(
         # All that judging asks of a case is its name, kind and description.
@@ -158,6 +167,8 @@ def _golden(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> 
             kind: {name: tuple(map(_noise, noise)) for name, noise in found.items()}
             for kind, found in document["besides"].items()
         },
+        detections=groups,
+        rows=rows,
     )
     if document["rule"] != table_of(reference.rule):
         raise ValueError("they were written for another rule")
@@ -184,6 +195,18 @@ def _expected(key: str, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[A
         intrinsic=entry["intrinsic"],
         unstable=unstable,
         doubt=entry["doubt"],
+    )
+
+
+def _rows(
+    case: str, group: Group, reach: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> Rows:
+    names = filter(None, (group.boxes, group.scores, group.labels))
+    return Rows(
+        arrays[f"{case}/loose/{group.boxes}"],
+        arrays[f"{case}/item/{group.boxes}"],
+        {name: arrays[f"{case}/extra/{name}"] for name in names},
+        {name: float(value) for name, value in reach.items()},
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(isomorph.__file__).parent
 ALONE = (
-    *("compare", "verdict", "expected", "judging", "findings", "pooled", "vectors"),
+    *("compare", "verdict", "expected", "judging", "findings", "pooled", "vectors", "detections"),
     *("report/__init__", "report/model"),
 )
 

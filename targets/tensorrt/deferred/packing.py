@@ -38,6 +38,7 @@ _SHIPPED = {
     "telling.py": "targets/tensorrt/deferred/telling.py",
     "evidence.py": "targets/evidence.py",
     "compare.py": "validation/compare.py",
+    "detections.py": "validation/detections.py",
     "expected.py": "validation/expected.py",
     "findings.py": "validation/findings.py",
     "judging.py": "validation/judging.py",
