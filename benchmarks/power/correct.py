@@ -36,28 +36,25 @@ class EagerSession:
         split: bool = False,
     ) -> None:
         self._module, self._around, self._split = module, around, split
+        self._call = graph.call
         self.inputs, self.outputs = graph.inputs, graph.outputs
         self.evidence = Evidence("executed", "torch", torch.__version__, "cpu")
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
         """Outputs by name."""
         tensors = {name: torch.from_numpy(np.array(value)) for name, value in inputs.items()}
-        with torch.no_grad(), self._around():
+        with self._around():
             if not self._split:
-                return self._named(self._module(**tensors))
+                return self._named(tensors)
             count = len(next(iter(tensors.values())))
             rows = [
-                self._named(self._module(**{n: t[i : i + 1] for n, t in tensors.items()}))
-                for i in range(count)
+                self._named({n: t[i : i + 1] for n, t in tensors.items()}) for i in range(count)
             ]
         return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
-    def _named(self, values: Any) -> dict[str, NDArray[Any]]:
-        values = values if isinstance(values, (tuple, list)) else (values,)
-        return {
-            spec.name: value.contiguous().numpy()
-            for spec, value in zip(self.outputs, values, strict=True)
-        }
+    def _named(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
+        values = self._call.call(self._module, tensors)
+        return {name: value.contiguous().numpy() for name, value in values.items()}
 
     def close(self) -> None:
         """Nothing to give back."""
