@@ -35,38 +35,29 @@ Array = NDArray[Any]
 # float32's spacing (2^-23) to far above the output itself.
 HISTOGRAM_EDGES = tuple(range(-40, 9, 2))
 
-# The power whose mean is `tail`.
-_TAIL = 8
-
 
 @dataclass(frozen=True)
 class Signal:
-    """Size of the truth T: `peak` is max|T|, `rms` is RMS(T), over `count` finite elements.
-
-    `tail` is the eighth root of the mean of |T|^8.
-    """
+    """Size of the truth T: `peak` is max|T|, `rms` is RMS(T), over `count` finite elements."""
 
     count: int
     peak: float
     rms: float
-    tail: float = 0.0
 
 
 @dataclass(frozen=True)
 class Errors:
     """Size of e = y - T: max|e|, RMS(e), and max|e|/|T| where T is not 0.
 
-    `tail` is the eighth root of the mean of |e|^8: between RMS and peak, it feels a few large
-    errors and is less of a lottery than the largest one. `shift` is the mean of e with its sign and
-    `gain` the mean of e T / RMS(T): what rounding leaves near zero and a systematic fault does not.
-    Of complex values the real and imaginary parts count as two elements there.
+    `shift` is the mean of e with its sign and `gain` the mean of e T / RMS(T): what rounding leaves
+    near zero and a systematic fault does not. Of complex values the real and imaginary parts count
+    as two elements there.
     """
 
     count: int
     peak: float
     rms: float
     relative: float
-    tail: float = 0.0
     shift: float = 0.0
     gain: float = 0.0
 
@@ -75,7 +66,7 @@ def signal_of(truth: Array) -> Signal:
     """Measure an array of any float or complex dtype and shape, zero-size included."""
     values = _wide(truth).reshape(-1)
     magnitude = np.abs(values[np.isfinite(values)])
-    return Signal(magnitude.size, _peak(magnitude), _rms(magnitude), _tail(magnitude))
+    return Signal(magnitude.size, _peak(magnitude), _rms(magnitude))
 
 
 def errors_of(values: Array, truth: Array) -> Errors:
@@ -99,7 +90,6 @@ def errors_of(values: Array, truth: Array) -> Errors:
         _peak(error),
         _rms(error),
         _peak(relative),
-        _tail(error),
         *_signed_means(signed, expected, _rms(size)),
     )
 
@@ -123,8 +113,7 @@ def pool_signals(parts: Iterable[Signal]) -> Signal:
     return Signal(
         sum(p.count for p in parts),
         max((p.peak for p in parts), default=0.0),
-        _pooled_mean([(p.count, p.rms) for p in parts], 2),
-        _pooled_mean([(p.count, p.tail) for p in parts], _TAIL),
+        _pooled_rms([(p.count, p.rms) for p in parts]),
     )
 
 
@@ -135,9 +124,8 @@ def pool_errors(parts: Iterable[Errors]) -> Errors:
     return Errors(
         count,
         max((p.peak for p in parts), default=0.0),
-        _pooled_mean([(p.count, p.rms) for p in parts], 2),
+        _pooled_rms([(p.count, p.rms) for p in parts]),
         max((p.relative for p in parts), default=0.0),
-        _pooled_mean([(p.count, p.tail) for p in parts], _TAIL),
         sum(p.count * p.shift for p in parts) / (count or 1),
         sum(p.count * p.gain for p in parts) / (count or 1),
     )
@@ -149,7 +137,6 @@ def scaled_errors(errors: Errors, factor: float) -> Errors:
         errors,
         peak=errors.peak * factor,
         rms=errors.rms * factor,
-        tail=errors.tail * factor,
         shift=errors.shift * factor,
         gain=errors.gain * factor,
     )
@@ -201,17 +188,6 @@ def _rms(magnitude: Array) -> float:
     return largest * float(np.sqrt(np.dot(scaled, scaled) / scaled.size))
 
 
-def _tail(magnitude: Array) -> float:
-    """The eighth root of the mean of the eighth powers, scaled as in `_rms`."""
-    largest = _peak(magnitude)
-    if largest == 0.0 or not np.isfinite(largest):
-        return largest
-    scaled = np.square(magnitude / largest)
-    np.square(scaled, out=scaled)
-    mean = float(np.dot(scaled, scaled) / scaled.size)
-    return float(largest * mean ** (1 / _TAIL))
-
-
 def _signed_means(error: Array, expected: Array, size: float) -> tuple[float, float]:
     """Mean of the error, and of its product with the truth, whose RMS is `size`."""
     if not error.size:
@@ -226,12 +202,10 @@ def _signed_means(error: Array, expected: Array, size: float) -> tuple[float, fl
     return largest * float(scaled.mean()), largest * gain
 
 
-def _pooled_mean(parts: list[tuple[int, float]], power: int) -> float:
-    """The root of the mean power of all elements, from those of the parts and their counts."""
-    parts = [(count, value) for count, value in parts if count]
-    largest = max((value for _, value in parts), default=0.0)
+def _pooled_rms(parts: list[tuple[int, float]]) -> float:
+    parts = [(count, rms) for count, rms in parts if count]
+    largest = max((rms for _, rms in parts), default=0.0)
     if largest == 0.0 or not np.isfinite(largest):
         return largest
-    total = sum(count * (value / largest) ** power for count, value in parts)
-    mean = total / sum(count for count, _ in parts)
-    return float(largest * mean ** (1 / power))
+    total = sum(count * (rms / largest) ** 2 for count, rms in parts)
+    return largest * float(np.sqrt(total / sum(count for count, _ in parts)))

@@ -133,7 +133,7 @@ def _pooled_report(findings: Sequence[Finding]) -> PooledReport | None:
     if not found:
         return None
     worst = max(found, key=lambda p: p.severity)
-    return PooledReport(worst.rms, worst.tail, worst.shift, worst.gain, worst.cases)
+    return PooledReport(worst.rms, worst.shift, worst.gain, worst.cases)
 
 
 def _histogram(findings: Sequence[Finding]) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ Every error is first divided by the RMS floor of its case, so that no case outwe
 Then, over the elements of all cases, for the artifact and for each lane:
 
     rms    the root of the mean square
-    tail   the eighth root of the mean eighth power: a few elements that are far off
     shift  the mean with its sign
     gain   the mean of e T / RMS(T): a result that is a little too large or too small throughout
 
@@ -44,7 +43,6 @@ class Pooled:
     """How far one output is from the truth over `cases` cases of a kind, in floors of that pool."""
 
     rms: float
-    tail: float
     shift: float
     gain: float
     cases: int
@@ -70,7 +68,6 @@ class Pooled:
         limits = self.limits
         figures = (
             (self.rms, limits.rms, "its errors are too large on average"),
-            (self.tail, limits.tail, "some elements stand out"),
             (self.shift, limits.shift, "its errors have one sign"),
             (self.gain, limits.gain, "its errors grow and fall with the values"),
         )
@@ -122,7 +119,6 @@ def pool_kind(
             0.0,
             roundoff * noise[index].signal.rms * units[index],
             0.0,
-            roundoff * noise[index].signal.tail * units[index],
         )
         for index in usable
     )
@@ -130,7 +126,6 @@ def pool_kind(
     least = _LEAST_SHIFT * rms
     return Pooled(
         rms=mine.rms / rms,
-        tail=mine.tail / max(once_more.tail, *(lane.tail for lane in lanes)),
         shift=abs(mine.shift) / max(least, *(abs(lane.shift) for lane in lanes)),
         gain=abs(mine.gain) / max(least, *(abs(lane.gain) for lane in lanes)),
         cases=len(usable),

@@ -19,7 +19,7 @@ from isomorph.validation.verdict import FULL_RULE, Noise, PooledLimits
 from torch import nn
 
 Array = np.ndarray
-LIMITS: PooledLimits = FULL_RULE.pooled or PooledLimits(0, 0, 0, 0)
+LIMITS: PooledLimits = FULL_RULE.pooled or PooledLimits(0, 0, 0)
 
 # Rounding noise as large as this share of the output.
 NOISE = 1e-6
@@ -68,12 +68,8 @@ def nothing(truth: Array) -> Array:
 
 
 def noisier(truth: Array) -> Array:
-    """Rounding to a coarser grid: no element stands out, and no sign."""
+    """Rounding to a coarser grid: no element stands out, and no sign prevails."""
     return np.random.default_rng(int(1e6 * abs(truth[0]))).standard_normal(truth.shape) * 3.6
-
-
-def one_element(truth: Array) -> Array:
-    return np.where(np.arange(truth.size) == 7, 21.5, 0.0)
 
 
 def offset(truth: Array) -> Array:
@@ -86,7 +82,6 @@ def gain(truth: Array) -> Array:
 
 FAULTS = [
     ("rms", noisier, "too large on average"),
-    ("tail", one_element, "some elements stand out"),
     ("shift", offset, "have one sign"),
     ("gain", gain, "grow and fall with the values"),
 ]
@@ -116,7 +111,6 @@ def test_noise_as_large_as_a_lanes_passes():
     assert pooled is not None
     assert pooled.cases == 3
     assert 0.8 < pooled.rms < 1.2
-    assert 0.8 < pooled.tail < 1.2
     assert max(pooled.shift, pooled.gain) < 0.5
 
 

@@ -46,7 +46,7 @@ def test_json_is_plain_and_complete(trial):
     assert document["schema"] == 2
     assert document["verdict"] == "pass"
     assert document["evidence"]["kind"] == "executed"
-    pooled = {"rms": 3.5, "tail": 4.5, "shift": 4, "gain": 4}
+    pooled = {"rms": 3.5, "shift": 4, "gain": 4}
     assert document["limits"] == {"peak": 6, "rms": 4, "pooled": pooled}
     scores, label = document["outputs"]
     assert scores["shape"] == ["batch", 6]

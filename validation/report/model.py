@@ -35,7 +35,6 @@ class PooledReport:
     """One output over `cases` cases of a kind taken together, in floors; see `pooled`."""
 
     rms: float
-    tail: float
     shift: float
     gain: float
     cases: int
@@ -43,7 +42,6 @@ class PooledReport:
     def to_json(self) -> dict[str, Any]:
         return {
             "rms": _number(self.rms),
-            "tail": _number(self.tail),
             "shift": _number(self.shift),
             "gain": _number(self.gain),
             "cases": self.cases,
