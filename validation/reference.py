@@ -35,7 +35,6 @@ from .decisions import decides
 from .detections import Rows, absorb, find_groups
 from .expectation import expect, is_discrete
 from .expected import CaptureCheck, Expected, Reference
-from .inputs.case import MASKED_KINDS
 from .interpreter import AS_CAPTURED, TRUTH, Lane, LaneError, Policy
 from .lanes import LaneRunner
 from .noise import noisy_policies, probe_policies
@@ -175,7 +174,7 @@ class _Work:
         mine = {policy: values[spec.name] for policy, values in lanes.items()}
         check_lanes(case, spec.name, eager, list(mine.values()))
         expected, note = expect(spec, eager, mine, self._shelf, decides=self._decides)
-        if case.kind in MASKED_KINDS and expected.codes is not None and (expected.codes == 1).any():
+        if case.masked and expected.codes is not None and (expected.codes == 1).any():
             # A runtime that has a number for what is masked wholly does no harm.
             expected = replace(expected, doubt="the model itself gives NaN here")
         if note:

@@ -8,12 +8,9 @@ from typing import Literal
 
 import torch
 
-__all__ = ["MASKED_KINDS", "Case", "Noise"]
+__all__ = ["Case", "Noise"]
 
 Noise = Literal["usual", "edge", "constant", "exact"]
-
-# Kinds of cases in which whole rows may be masked.
-MASKED_KINDS = ("mask-true", "mask-false", "mask-row")
 
 
 @dataclass(frozen=True)
@@ -24,6 +21,7 @@ class Case:
     `inputs` maps every input's name to a tensor; a 4-D one may be strided
     (channels_last), and then the eager model gets it so.
     `generator` is the name of what made it, see `generators.GENERATORS`.
+    `masked`: a whole row may be masked, of which a model makes NaN as often as not.
     `noise` says how rounding is imitated when the floor is measured, see `validation.noise`.
     """
 
@@ -33,3 +31,4 @@ class Case:
     description: str
     generator: str = ""
     noise: Noise = "usual"
+    masked: bool = False

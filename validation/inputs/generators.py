@@ -36,6 +36,7 @@ class Generator:
     cases: may go on without end; nothing where the graph has no such input.
     always: how many cases are tried whatever the budget.
     usual: how many there are at most in the default budget; a greater one has more in proportion.
+    masks: it may mask whole rows.
     """
 
     name: str
@@ -44,9 +45,11 @@ class Generator:
     cases: Callable[[Draw], Iterator[Case]]
     always: Callable[[Draw], int] = lambda draw: 1
     usual: int = 1
+    masks: bool = False
 
     def __call__(self, draw: Draw) -> Iterator[Case]:
-        return (replace(case, generator=self.name) for case in self.cases(draw))
+        masked = self.masks and bool(draw.masks())
+        return (replace(c, generator=self.name, masked=masked) for c in self.cases(draw))
 
 
 def _drawn(
@@ -166,18 +169,21 @@ GENERATORS = (
         "normal",
         "rows of ones, then zeros, as padding makes them, in booleans and what is 0 or 1",
         _if(_has_padding, _one("mask-prefix", "normal", "prefix", _PADDED.format("ones"))),
+        masks=True,
     ),
     Generator(
         "mask-suffix",
         "normal",
         "the reverse: zeros, then ones",
         _if(_has_padding, _one("mask-suffix", "normal", "suffix", _PADDED.format("zeros"))),
+        masks=True,
     ),
     Generator(
         "zeros",
         "zeros",
         "zeros, `False`, the least index",
         _one("zeros", "zeros", "zeros", "zeros, or the least value allowed", "constant"),
+        masks=True,
     ),
     Generator(
         "large",
@@ -234,6 +240,7 @@ GENERATORS = (
         _if(
             _has_masks, _one("mask-true", "mask-true", "true", _MASKED.format("ones only"), "edge")
         ),
+        masks=True,
     ),
     Generator(
         "mask-false",
@@ -243,6 +250,7 @@ GENERATORS = (
             _has_masks,
             _one("mask-false", "mask-false", "false", _MASKED.format("zeros only"), "edge"),
         ),
+        masks=True,
     ),
     Generator(
         "mask-row",
@@ -258,6 +266,7 @@ GENERATORS = (
                 "edge",
             ),
         ),
+        masks=True,
     ),
     Generator(
         "ends",
