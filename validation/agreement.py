@@ -23,6 +23,7 @@ from .detections import Group, Rows, absorb, align, explain
 from .expectation import is_discrete
 from .expected import CaptureCheck, Expected
 from .interpreter import AS_CAPTURED, TRUTH, LaneError, Policy
+from .sequences import unstable_elements
 from .verdict import FULL_RULE, judge_kind, unit_roundoff
 
 __all__ = [
@@ -100,9 +101,7 @@ def check_lanes(case: Case, name: str, eager: NDArray[Any], lanes: Sequence[NDAr
             )
     if not lanes or not is_discrete(eager):
         return
-    unstable = np.zeros(eager.shape, np.bool_)
-    for lane in lanes[1:]:
-        unstable |= lane != lanes[0]
+    unstable = unstable_elements(lanes[0], lanes[1:])
     wrong = discrete_mismatches(eager, lanes[0], unstable)
     if wrong:
         raise DisagreementError(

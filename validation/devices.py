@@ -29,6 +29,7 @@ from .expected import Expected, Reference
 from .findings import report_of
 from .judging import Problem, judge_runs
 from .report.model import EagerDifference, Report
+from .sequences import unstable_elements
 
 if TYPE_CHECKING:
     from ..exporter.graph import Graph
@@ -196,7 +197,8 @@ class _DeviceRun:
         if value.shape != expected.shape:
             raise ValueError(f"{name} is {list(value.shape)} there, {list(expected.shape)} here")
         if expected.unstable is not None:
-            return replace(expected, unstable=expected.unstable | (value != expected.truth))
+            unstable = expected.unstable | unstable_elements(expected.truth, [value])
+            return replace(expected, unstable=unstable)
         self.apart[name] = max(self.apart.get(name, 0.0), errors_of(value, plain).peak)
         noise = expected.noise
         lanes = (*noise.lanes, errors_of(value, expected.truth))

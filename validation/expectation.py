@@ -13,6 +13,7 @@ from .arrays import Shelf
 from .compare import Signal, errors_of, nonfinite_codes, signal_of
 from .expected import Expected
 from .interpreter import AS_CAPTURED, TRUTH, Policy
+from .sequences import unstable_elements
 from .verdict import Noise, unit_roundoff
 
 __all__ = ["NOISY", "expect", "is_discrete"]
@@ -54,9 +55,7 @@ def expect(
 
 
 def _expect_discrete(spec: TensorSpec, eager: Array, lanes: Lanes, shelf: Shelf) -> Expected:
-    unstable = np.zeros(eager.shape, np.bool_)
-    for value in lanes.values():
-        unstable |= value != eager
+    unstable = unstable_elements(eager, lanes.values())
     return Expected(
         spec.dtype,
         eager.shape,

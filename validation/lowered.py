@@ -28,6 +28,7 @@ from .expected import CaptureCheck, Expected, Reference
 from .interpreter import AS_CAPTURED, Lane, LaneError, Policy
 from .lanes import LaneRunner
 from .rounding import RoundingCheck, count_mismatches, more_policies, overflow_is_genuine, policies
+from .sequences import unstable_elements
 from .verdict import EXTREME_KINDS, Noise, unit_roundoff
 
 __all__ = ["HALF_DTYPES", "lowered_reference"]
@@ -176,8 +177,7 @@ class _Work:
             wrong, stable, unstable = count_mismatches(plain, known.truth, estimates)
             if case.noise not in ("constant", "exact"):  # equal values: one rounding decides all
                 self._check.add_discrete(name, case, wrong, stable)
-            for value in lanes:
-                unstable |= value != known.truth
+            unstable |= unstable_elements(known.truth, lanes)
             return replace(known, unstable=unstable)
         codes = known.codes if known.codes is not None else np.zeros(known.shape, np.int8)
         noise = Noise(known.noise.signal, tuple(errors_of(v, known.truth) for v in lanes))
