@@ -24,8 +24,9 @@ from .verdict import OWN_KINDS, Noise
 
 __all__ = ["SIZE_LIMIT", "read_golden", "write_golden"]
 
-# Bytes of arrays beyond which cases are left out, but for one of each kind.
+# Bytes of arrays beyond which cases are left out, but for one of each of these kinds.
 SIZE_LIMIT = 128 * 2**20
+_KEPT_KINDS = (*OWN_KINDS, "normal", "zeros", "large", "tiny", "sizes")
 
 # The earliest date that a zip archive can hold: the same arrays give the same bytes.
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -38,8 +39,8 @@ def write_golden(
     """Write `golden.npz` and `golden.json` into `folder`; the same reference gives the same bytes.
 
     The arrays of cases are kept as long as they fit into `size_limit` bytes: the user's own data
-    first, then one case of each kind (these whatever their size), then the others in order. Of a
-    case that is left out the noise is kept, which counts for its kind's floor.
+    first, then one case of each kind (of `_KEPT_KINDS` whatever their size), then the others in
+    order. Of a case that is left out the noise is kept, which counts for its kind's floor.
 
     Args:
         folder: what else it holds in JSON files is recorded, so that the vectors are taken for no
@@ -90,15 +91,17 @@ def _kept(reference: Reference, limit: int) -> list[Case]:
     """Cases whose arrays are kept, in the reference's order."""
     cases = reference.cases
     first_of_kind = {case.kind: case.name for case in reversed(cases)}
+    demanded = {name for kind, name in first_of_kind.items() if kind in _KEPT_KINDS}
     own = [case for case in cases if case.kind in OWN_KINDS]
     firsts = [case for case in cases if first_of_kind[case.kind] == case.name]
+    firsts.sort(key=lambda case: case.name not in demanded)
     names: dict[str, None] = {}
     size = 0
     for case in (*own, *firsts, *cases):
         if case.name in names:
             continue
         more = sum(array.nbytes for _, array in _arrays(case, reference))
-        if size + more <= limit or first_of_kind[case.kind] == case.name:
+        if size + more <= limit or case.name in demanded:
             names[case.name] = None
             size += more
     return [case for case in cases if case.name in names]
