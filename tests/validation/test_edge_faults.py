@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import isomorph
 import onnx
 import pytest
 import torch
@@ -191,6 +192,19 @@ def test_a_fault_at_an_edge_is_found_there_and_nowhere_else(written, tmp_path, n
         reference, cases=tuple(case for case in reference.cases if case.generator in BEFORE)
     )
     assert judged(graph, usual, broken, optimized=False).verdict == "pass"
+
+
+def test_a_wrong_rounding_is_localised(written, tmp_path):
+    """On a case of halves, which stay halves while the floor of each operator is measured."""
+    _, _, path = written(Rounds, ("x=2x40",))
+    model = onnx.load(path)
+    halves_go_up(model)
+    broken = tmp_path / "broken.onnx"
+    onnx.save(model, broken)
+    report = isomorph.validate(broken, Rounds(), inputs=["x=2x40"])
+    assert report.localization is not None
+    assert "first wrong: round" in report.localization.summary
+    assert report.localization.case == "halves-0"
 
 
 class Chooses(nn.Module):

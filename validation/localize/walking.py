@@ -39,6 +39,14 @@ _NOISE = (
     Policy("values", weights=1, inputs=1, key=1),
 )
 
+# Where a case's inputs are at a boundary they stay there, and what is computed from them moves.
+_EXACT_NOISE = (
+    AS_CAPTURED,
+    Policy("weights", weights=1),
+    Policy("values", weights=1, values=1, whole=True),
+    Policy("values", weights=1, values=1, key=1, sign=-1, whole=True),
+)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -92,8 +100,9 @@ def walk(
     shown = [segment.value.name for segment in segments.values()]
     inputs = {name: as_given(to_numpy(value)) for name, value in case.inputs.items()}
     watched = session.run_watching(inputs, shown)
-    look = _Look(graph, segments, watched, inputs, session, half, done)
-    lanes = [Lane(case.name, policy, case.inputs) for policy in (TRUTH, *_NOISE)]
+    noise = _EXACT_NOISE if case.noise == "exact" else _NOISE
+    look = _Look(graph, segments, watched, inputs, session, half, noise, done)
+    lanes = [Lane(case.name, policy, case.inputs) for policy in (TRUTH, *noise)]
     Lockstep(graph).run(lanes, look.observe)
     return Walk(tuple(look.steps), watched, tuple(dict.fromkeys(look.notes)))
 
@@ -109,6 +118,7 @@ class _Look:
         inputs: Arrays,
         session: Watching,
         half: str | None,
+        noise: Sequence[Policy],
         done: Callable[[], None],
     ) -> None:
         self.steps: list[Step] = []
@@ -118,6 +128,7 @@ class _Look:
         self._inputs = inputs
         self._session: Watching | None = session
         self._half = half
+        self._noise = noise
         self._done = done
         self._evaluator = SegmentEvaluator(graph)
         by_name = {node.name: node for node in graph.program.graph_module.graph.nodes}
@@ -171,7 +182,7 @@ class _Look:
         try:
             feed = {name: as_given(to_numpy(self._truth[node])) for name, node in names.items()}
             got = self._session.replay(feed, [segment.value.name])[segment.value.name]
-            runs = [self._evaluator.run(segment, given, p) for p in (TRUTH, *_NOISE[:3])]
+            runs = [self._evaluator.run(segment, given, p) for p in (TRUTH, *self._noise[:3])]
             right, *noise = [to_numpy(run) for run in runs]
         except NotImplementedError:
             self._session = None
