@@ -12,7 +12,7 @@ import torch
 from isomorph.errors import IsomorphError
 from isomorph.exporter.graph import Graph
 from isomorph.targets import registry
-from isomorph.targets.base import Evidence, Session
+from isomorph.targets.base import Evidence, Signature
 from isomorph.targets.onnx.target import OnnxTarget
 from numpy.typing import NDArray
 from torch import nn
@@ -89,19 +89,11 @@ def _converted(name: str, graph: Graph, scratch: Path) -> Iterator[tuple[str, Op
     label = {"openvino": "OpenVINO", "coreml": "Core ML, evaluated"}[name]
     try:
         made = target.convert(graph, target.options_type(), scratch, "model")
-        signature = registry_signature(graph)
-        session: Session = target.open(made.path, "cpu", signature)
+        session: Any = target.open(made.path, "cpu", Signature(graph.inputs, graph.outputs))
     except IsomorphError as error:
         yield label, error.message
         return
-    yield label, session  # type: ignore[misc]
-
-
-def registry_signature(graph: Graph) -> Any:
-    """What the formats that keep no names need."""
-    from isomorph.targets.base import Signature
-
-    return Signature(graph.inputs, graph.outputs)
+    yield label, session
 
 
 class _ChannelsLast(nn.Module):

@@ -49,7 +49,7 @@ class Extent:
 
     places: int = 1
     graded: int = 5
-    locate: int = 4
+    locate: int = 3
     formats: tuple[str, ...] = ("openvino", "coreml")
     kinds: tuple[str, ...] | None = None
 

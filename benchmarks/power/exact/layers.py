@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -135,9 +136,9 @@ def _pad(a: Attributes, x: Tensor, pads: Tensor, *more: Tensor | None) -> Tensor
 
 def _grid_sample(a: Attributes, x: Tensor, grid: Tensor) -> Tensor:
     modes = {"linear": "bilinear", "cubic": "bicubic"}
-    mode = a.get("mode", "linear")
+    mode: str = a.get("mode", "linear")
     corners = bool(a.get("align_corners", 0))
-    borders = a.get("padding_mode", "zeros")
+    borders: str = a.get("padding_mode", "zeros")
     return F.grid_sample(x, grid, modes.get(mode, mode), borders, align_corners=corners)
 
 
@@ -182,13 +183,14 @@ def _interpolation(a: Attributes, before: int, after: int, scale: float) -> np.n
     mode = a.get("mode", "nearest")
     rows = np.zeros((after, before))
     if mode == "nearest":
-        rounding = {
+        rounding: dict[str, Callable[[Any], Any]] = {
             "round_prefer_floor": lambda w: np.ceil(w - 0.5),
             "round_prefer_ceil": lambda w: np.floor(w + 0.5),
             "floor": np.floor,
             "ceil": np.ceil,
-        }[a.get("nearest_mode", "round_prefer_floor")]
-        chosen = np.clip(rounding(where), 0, before - 1).astype(int)
+        }
+        nearest = rounding[a.get("nearest_mode", "round_prefer_floor")]
+        chosen = np.clip(nearest(where), 0, before - 1).astype(int)
         rows[np.arange(after), chosen] = 1
         return rows
     if a.get("exclude_outside", 0) or a.get("antialias", 0):
@@ -276,8 +278,8 @@ def _both_ways(
         h, c = (nothing if s is None else s[d] for s in (state, cell))
         seen, h, c = one(d, x.flip(0) if d else x, h, c)
         found.append((seen.flip(0) if d else seen, h, c))
-    seen, h, c = zip(*found, strict=True)
-    return [torch.stack(seen, 1), torch.stack(h), torch.stack(c)]
+    every, last_states, last_cells = zip(*found, strict=True)
+    return [torch.stack(every, 1), torch.stack(last_states), torch.stack(last_cells)]
 
 
 LAYERS: dict[str, Operator] = {
