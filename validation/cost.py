@@ -42,7 +42,7 @@ class CostModel:
         self._inputs = set(graph.input_nodes)
         self._freed_at = _freed_at(self._nodes)
         self._known: dict[tuple[tuple[str, int], ...], Cost] = {}
-        self.nodes = sum(node.op == "call_function" for node in self._nodes)
+        self.nodes: int = sum(node.op == "call_function" for node in self._nodes)
 
     def at(self, sizes: Mapping[str, int]) -> Cost:
         """Cost with each dim (by name) at the given size."""

@@ -60,5 +60,5 @@ def summing_ulps(target: Any, args: tuple[Any, ...], result: Any, ulps: float) -
     first = result[0] if isinstance(result, tuple) else result
     if operator_name(target) not in _ACCUMULATING or not isinstance(first, torch.Tensor):
         return 0.0
-    count = args[0].numel() / max(first.numel(), 1)
+    count: float = args[0].numel() / max(first.numel(), 1)
     return max(ulps, count / _ADDITIONS_PER_ULP)

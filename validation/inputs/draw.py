@@ -5,7 +5,6 @@ Values depend on the seed, the case's name and the input's, so adding a case cha
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Mapping
 
@@ -97,7 +96,7 @@ class Draw:
                 return padding(fill, shape, generator).to(dtype)
             fill = "normal"
         if fill in ("true", "false", "row"):
-            if is_mask(spec) and not spec.is_float and math.prod(shape):
+            if is_mask(spec) and not spec.is_float and torch.Size(shape).numel():
                 return rows(fill, shape, generator).to(dtype)
             fill = "normal"
         if spec.dtype == "bool":

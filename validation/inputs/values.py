@@ -52,9 +52,8 @@ def floats(
         values = torch.ones(shape, dtype=dtype)
     elif fill == "negative":
         values = _negative(shape, span, generator, dtype)
-    elif fill == "halves" and halves_within(span) is not None:
-        low, high = halves_within(span) or (0, 0)
-        drawn = torch.randint(low, high + 1, shape, generator=generator)
+    elif fill == "halves" and (ends := halves_within(span)) is not None:
+        drawn = torch.randint(ends[0], ends[1] + 1, shape, generator=generator)
         values = drawn.to(dtype) + 0.5
     elif fill == "ties":
         low, high = span or (-1.0, 1.0)
