@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..errors import MissingRequirementError, ParityError
+from ..errors import DestinationError, MissingRequirementError, ParityError, UsageError
 from ..failures import failures, leave
 from .options import logged, only_json, print_json, progress_of, request_of, source_options
 from .reporting import ReportFiles, report_option
@@ -54,8 +54,8 @@ def localize(
     with failures(as_json, given["verbose"], against):
         from ..validation.checking import validate as run
 
-        script = Path(repro) if repro else Path(f"{artifact}.repro.py")
         files = ReportFiles.parse(given["report_texts"])
+        script = _script(artifact, repro)
         with only_json(as_json), logged(given):
             report = run(
                 artifact,
@@ -75,7 +75,8 @@ def localize(
             from ..rendering import print_report
 
             print_report(report)
-            if report.localization is not None and report.localization.reproduction:
+            found = report.localization
+            if found is not None and found.reproduction and script is not None:
                 click.echo(f"wrote {script}")
         if report.verdict == "fail":
             found = report.localization
@@ -89,3 +90,25 @@ def localize(
                 ),
                 as_json,
             )
+
+
+def _script(artifact: str, repro: str | None) -> Path | None:
+    """Where the reproduction goes; nowhere if the artifact's folder cannot be written.
+
+    Raises:
+        UsageError: the name has not the suffix `.py`, beside which the data has `.npz`.
+        DestinationError: the file that the user named cannot be written.
+    """
+    from ..validation.report.document import demand_writable
+
+    script = Path(repro or f"{artifact}.repro.py")
+    if script.suffix != ".py":
+        raise UsageError(f"--repro {repro} is no Python file", hint="name it FILE.py")
+    try:
+        demand_writable(script)
+        demand_writable(script.with_suffix(".npz"))
+    except DestinationError:
+        if repro:
+            raise
+        return None
+    return script

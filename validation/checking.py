@@ -279,12 +279,15 @@ class _Check:
         from ..targets.tf32 import allowing_tf32
         from .devices import on_device
         from .localize import located
+        from .renaming import by_position
 
         signature = signature_of(self._manifest) or Signature(graph.inputs, graph.outputs)
         with (
             allowing_tf32(self._tf32),
             self.target.open(self._path, device, signature) as session,
         ):
+            # A manifest is ours: then the target has compared the names.
+            renamed = by_position(session, graph) if self._manifest is None else None
             if self._found is None:
                 self._notes += verified(self.target, self._path)
                 self._found = make_reference(
@@ -303,7 +306,9 @@ class _Check:
                 tf32=self._tf32,
                 progress=self._progress,
             )
-            report = judge(graph, known.reference, session, progress=self._progress)
+            report = judge(graph, known.reference, renamed or session, progress=self._progress)
+            if renamed is not None:
+                return known.complete(renamed.told(report))
             return known.complete(
                 located(
                     report,

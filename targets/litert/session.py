@@ -59,14 +59,19 @@ class LiteRtSession(Closing):
         self._watched = watched
         self._threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         self._interpreter: Any = _open(path, self._threads)
-        border = _border(path, self._interpreter)
+        try:
+            border = _border(path, self._interpreter)
+            self.evidence = self._evidence()
+        except UnicodeDecodeError as error:
+            raise InputFileError(
+                f"{path} is damaged: a name in it is no text", hint="export the model again"
+            ) from error
         self._indices = tuple({spec.name: index for spec, index in side} for side in border)
         held = Signature(*(tuple(spec for spec, _ in side) for side in border))
         if signature is not None:
             _compare(path, held, signature)
         self.inputs = (signature or held).inputs
         self.outputs = (signature or held).outputs
-        self.evidence = self._evidence()
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Outputs by name for `inputs` by name; every array is the caller's own.

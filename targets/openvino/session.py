@@ -219,7 +219,7 @@ def _require_weights(path: Path) -> None:
             for layer in net.iter("layer")
             if layer.get("type") == "Const" and (data := layer.find("data")) is not None
         ]
-    except (ElementTree.ParseError, ValueError) as error:
+    except (ElementTree.ParseError, ValueError, LookupError) as error:  # an unknown encoding
         raise InputFileError(f"{path} is not OpenVINO IR: {error}", hint=remedy) from error
     if net.tag != "net":
         raise InputFileError(f"{path} is XML, but not OpenVINO IR", hint=remedy)

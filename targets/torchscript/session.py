@@ -99,7 +99,8 @@ def _border(path: Path) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
     try:
         archive: Any = torch._C.PyTorchFileReader(str(path))
         records = archive.get_all_records()
-    except RuntimeError as error:
+        code = [archive.get_record(record).decode() for record in records if _is_code(record)]
+    except (RuntimeError, UnicodeDecodeError) as error:
         raise InputFileError(
             f"{path} is not a TorchScript file that loads: {first_line(error)}",
             hint="the file may be truncated; export the model again",
@@ -109,7 +110,7 @@ def _border(path: Path) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
             f"{path} was not written by Isomorph: it does not name its inputs and outputs",
             hint="export the model with -f torchscript",
         )
-    if any("ops.torchvision" in archive.get_record(r).decode() for r in records if _is_code(r)):
+    if any("ops.torchvision" in text for text in code):
         require("running this file", ("torchvision",), "pip install torchvision")
         import torchvision  # noqa: F401
     try:
