@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from .naming import culprit_of, region_of, summary_of
 from .reproducing import write_reproduction
 from .segments import Segment
 from .stages import figures, first_wrong
+from .unwatched import stages_only
 from .walking import Step, Walk, walk
 
 __all__ = ["localize", "located"]
@@ -70,9 +72,10 @@ def localize(
         notes: list[str] = []
         trail = None
         with progress.stage("localise: the stage", 1):
-            if isinstance(target, Tracing):
+            if report.evidence.kind != "built":
+                make = target.trail if isinstance(target, Tracing) else partial(stages_only, target)
                 try:
-                    trail = target.trail(graph, options, artifact, Path(folder))
+                    trail = make(graph, options, artifact, Path(folder))
                 except IsomorphError as error:
                     notes.append(f"the model could not be converted again: {error.message}")
             stages = figures(graph, reference, chosen, trail, session)
@@ -173,7 +176,9 @@ class _Search:
         with ExitStack() as stack:
             session = stack.enter_context(self._watched(trail))
             if not isinstance(session, Watching):
-                self._notes.append("the runtime shows no values inside the artifact")
+                self._notes.append(
+                    "this format shows no values inside an artifact: only the stage is known"
+                )
                 return self._finished(None, ())
             graph, names = trail.graph, trail.values
             if self._stage in _BEFORE_ARTIFACT:
