@@ -204,19 +204,19 @@ def _match(group: Group, mine: Arrays, truth: Arrays) -> list[tuple[int, int]]:
     more, then the nearer score. Rows without area, such as padding, pair with their like in order.
     """
     boxes, others = truth[group.boxes], mine[group.boxes]
-    overlap = _overlap(boxes, others)
     scores, found = _wide(truth[group.scores]), _wide(mine[group.scores])
     free = np.ones(len(others), np.bool_)
     pairs = []
     for row in np.argsort(-scores, kind="stable").tolist():
-        near = np.flatnonzero(free & (overlap[row] >= _SAME_BOX))
+        overlap = _overlap(boxes[row], others)
+        near = np.flatnonzero(free & (overlap >= _SAME_BOX))
         if not near.size:
             continue
         right = np.zeros(near.size)
         if group.labels:
             right = (mine[group.labels][near] == truth[group.labels][row]).astype(float)
         apart = np.abs(found[near] - scores[row])
-        best = int(near[np.lexsort((apart, -overlap[row, near], -right))[0]])
+        best = int(near[np.lexsort((apart, -overlap[near], -right))[0]])
         free[best] = False
         pairs.append((row, best))
     taken = {row for row, _ in pairs}
@@ -226,13 +226,13 @@ def _match(group: Group, mine: Arrays, truth: Arrays) -> list[tuple[int, int]]:
     return pairs
 
 
-def _overlap(first: Array, second: Array) -> Array:
-    """Intersection over union of every two boxes."""
-    a, b = _wide(first)[:, None, :], _wide(second)[None, :, :]
+def _overlap(box: Array, others: Array) -> Array:
+    """Intersection over union of one box and each of others."""
+    a, b = _wide(box), _wide(others)
     with np.errstate(invalid="ignore", over="ignore"):
-        sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])
+        sides = np.minimum(a[2:], b[:, 2:]) - np.maximum(a[:2], b[:, :2])
         inside = np.clip(sides, 0.0, None).prod(-1)
-        union = _area(first)[:, None] + _area(second)[None, :] - inside
+        union = _area(box[None]) + _area(others) - inside
         share = np.divide(inside, union, out=np.zeros_like(inside), where=union > 0)
     return np.asarray(np.nan_to_num(share))
 

@@ -11,7 +11,7 @@ import torch
 from isomorph.targets.onnx.target import OnnxOptions, OnnxTarget
 from isomorph.validation import parity
 from isomorph.validation.compare import errors_of, signal_of
-from isomorph.validation.detections import Group, absorb, find_groups
+from isomorph.validation.detections import Group, absorb, align, find_groups
 from isomorph.validation.expected import Expected, Reference
 from isomorph.validation.golden import read_golden, write_golden
 from isomorph.validation.judging import Finding, judge_runs
@@ -23,8 +23,9 @@ Outputs = dict[str, Array]
 
 GROUP = Group("boxes", "scores", "labels")
 NOISE = 1e-7
-# Rows of the truth: two whose scores tie, one on the threshold that a lane drops, two of padding.
-TIED, DROPPED, PADDED = (3, 4), 9, (10, 11)
+# Rows of the truth: two whose scores tie, two that are one box under two labels and tie as well,
+# one on the threshold that a lane drops, two of padding.
+TIED, TWINS, DROPPED, PADDED = (3, 4), (6, 7), 9, (10, 11)
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,10 @@ def truth() -> Outputs:
     corner = 20.0 * np.arange(12)[:, None] + draw.uniform(0, 5, (12, 2))
     boxes = np.concatenate([corner, corner + draw.uniform(8, 12, (12, 2))], 1)
     scores = np.sort(draw.uniform(0.5, 1, 12))[::-1].copy()
-    scores[TIED[1]] = scores[TIED[0]] * (1 - 1e-12)
     labels = draw.integers(0, 5, 12)
+    for first, second in (TIED, TWINS):
+        scores[second] = scores[first] * (1 - 1e-12)
+    boxes[TWINS[1]], labels[TWINS[1]] = boxes[TWINS[0]], labels[TWINS[0]] + 1
     boxes[list(PADDED)], scores[list(PADDED)], labels[list(PADDED)] = 0.0, 0.0, 0
     return {"boxes": boxes[None], "scores": scores[None], "labels": labels[None]}
 
@@ -123,12 +126,16 @@ def verdicts(found: dict[str, Finding]) -> dict[str, str]:
 ALL_PASS = {"boxes": "pass", "scores": "pass", "labels": "pass"}
 
 
-def swap_tied(values: Outputs) -> Outputs:
-    first, second = TIED
+def swap_tied(values: Outputs, pair: tuple[int, int] = TIED) -> Outputs:
+    first, second = pair
     order = [*range(first), second, first, *range(second + 1, 12)]
     swapped = rows(values, order)
     swapped["scores"][0, first : second + 1] = values["scores"][0, first]
     return swapped
+
+
+def swap_twins(values: Outputs) -> Outputs:
+    return swap_tied(values, TWINS)
 
 
 def drop_loose(values: Outputs) -> Outputs:
@@ -139,11 +146,22 @@ def add_known(values: Outputs) -> Outputs:
     return with_extra(values, noisy(extra_row(), 7))
 
 
-@pytest.mark.parametrize("change", [lambda v: v, swap_tied, drop_loose, add_known])
+@pytest.mark.parametrize("change", [sorted_rows, swap_tied, swap_twins, drop_loose, add_known])
 def test_what_rounding_decides_passes(change):
     found = judge(change(noisy(truth(), 8)))
     assert verdicts(found) == ALL_PASS
     assert found["boxes"].unstable == (change in (drop_loose, add_known))
+
+
+def test_of_two_like_boxes_the_one_with_the_right_label_is_taken():
+    base = truth()
+    first, second = TWINS
+    mine = {name: value.copy() for name, value in swap_twins(base).items()}
+    mine["boxes"][0, second, 2] += 1e-3  # has the first one's label, and overlaps a little less
+    found = align(GROUP, mine, base)
+    assert found is not None
+    assert (found[0]["labels"] == base["labels"]).all()
+    assert found[0]["boxes"][0, first, 2] == mine["boxes"][0, second, 2]
 
 
 def test_without_matching_the_rows_a_swap_fails():
