@@ -44,4 +44,4 @@ def _carried(different: NDArray[np.bool_]) -> NDArray[np.bool_]:
     follows = np.arange(length) > first[..., None]
     wrong = np.count_nonzero(different & follows, axis=-1)
     sequence = (rest >= _SHORTEST_REST) & (wrong >= _CARRIED_SHARE * rest)
-    return follows & sequence[..., None]
+    return np.asarray(follows & sequence[..., None])
