@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = [
     "first_blurred",
     "operator_name",
     "picks",
+    "with_infinities",
 ]
 
 # They order values; elements that are exactly equal may come in any order.
@@ -104,7 +106,7 @@ def break_ties(target: Any, args: tuple[Any, ...], key: str, ulps: float, sign: 
 
     Each element moves by a random share of `ulps` units in the last place, and
     by as little beside zero; the opposite `sign` orders every tie the other way.
-    Infinities, as masks put them, become numbers beyond all others.
+    Infinities, as masks put them, become numbers beyond all others; see `with_infinities`.
     """
     if operator_name(target) not in _ORDERING or not args:
         return args
@@ -113,8 +115,20 @@ def break_ties(target: Any, args: tuple[Any, ...], key: str, ulps: float, sign: 
         return args
     share = _shares(values, key) * sign
     moved = _blurred(values, share, max(ulps, _LEAST_ULPS))
-    far = values.sign() * torch.finfo(values.dtype).max * (0.75 + 0.5 * share)
+    far = values.sign() * torch.finfo(values.dtype).max * (0.75 + 0.5 * share)  # half of it or more
     return (torch.where(values.isinf(), far, moved), *args[1:])
+
+
+def with_infinities(target: Any, args: tuple[Any, ...], value: Any) -> Any:
+    """A result of an ordering operator, infinite where it was before `break_ties` moved `args`."""
+    if operator_name(target) not in _ORDERING or not args or not isinstance(args[0], torch.Tensor):
+        return value
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    if not bool(args[0].isinf().any()):
+        return value
+    far = value.abs() >= torch.finfo(value.dtype).max / 2
+    return torch.where(far, value.sign() * math.inf, value)
 
 
 def blur_quotients(

@@ -290,3 +290,19 @@ def test_a_half_file_of_unknown_origin_is_judged_by_the_precision_one_names(tmp_
     given = {"inputs": ["4x16"]}
     assert isomorph.validate(path, module, **given).verdict == "fail"
     assert isomorph.validate(path, module, precision="fp16", **given).verdict == "pass"
+
+
+class TopOfMasked(nn.Module):
+    def forward(self, x, mask):
+        values, places = x.masked_fill(~mask, float("-inf")).topk(3, -1)
+        return values, places
+
+
+def test_masked_values_stay_infinite_where_ties_are_ordered(capture_of):
+    """Most rows hold fewer values than are taken, so the rest are equal infinities."""
+    mask = torch.tensor([[True, True, False, False, False, False]])
+    captured = capture_of(TopOfMasked(), torch.randn(1, 6), mask)
+    chosen = cases.generate(captured.graph, captured.inputs, synthetic_example=True)
+    found = reference.compute(captured.graph, TopOfMasked(), chosen)
+    half = lowered_reference(found, lower_precision(captured.graph, "fp16"), Silent())
+    assert half.capture.passed, half.capture.reason
