@@ -124,7 +124,8 @@ class LiteRtSession(Closing):
     def _inside(self) -> WatchedModel:
         from .watching import WatchedModel
 
-        return WatchedModel(self.path.read_bytes(), *self._indices, self._threads)
+        inputs, outputs = self._indices
+        return WatchedModel(self.path.read_bytes(), inputs, outputs, self._threads)
 
     def close(self) -> None:
         """Release the model's memory."""
