@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .expected import Reference
     from .verdict import Verdict
 
+    Arrays = Mapping[str, NDArray[Any]]
+
 __all__ = [
     "Group",
     "Mismatch",
@@ -35,7 +37,6 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-Arrays = Mapping[str, Array]
 
 # Two boxes may be the same one where they overlap by half or more, as detectors are scored.
 _SAME_BOX = 0.5
