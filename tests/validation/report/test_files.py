@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -90,6 +91,14 @@ def test_html_escapes_what_comes_from_outside(document):
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "scores&lt;b&gt;" in page or "scores_b" in page or "scores" in page
+
+
+def test_html_shows_what_the_cases_of_a_kind_give_together(document):
+    changed = copy.deepcopy(document)
+    kind = changed["reports"][1]["outputs"][0]["kinds"][0]
+    kind["pooled"] = {"rms": 1.23, "shift": 0.45, "gain": 0.67, "cases": 3}
+    assert "1.23, 0.45, 0.67" in KINDS["html"](changed)
+    assert "1.23, 0.45, 0.67" not in KINDS["html"](document)
 
 
 def test_html_shows_the_failing_line(document):
