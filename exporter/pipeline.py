@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..chatter import muffled
 from ..errors import (
-    ConversionError,
-    InputFileError,
     IsomorphError,
-    MissingRequirementError,
     UsageError,
 )
 from ..progress import Progress, Silent
 from ..publishing import Staging, destination_errors
 from ..targets import registry
-from ..targets.base import PRECISIONS, Signature
+from ..targets.base import PRECISIONS
 from ..targets.contract import demand_contract, told_of
 from ..validation.inputs.budget import check_budget
 from .clock import Clock
 from .fallback import told_of_fallbacks
 from .planning import Plan, make_plans, protect
+from .proving import Proof
 from .records import build_manifest, stale_files
 from .requirements import check_require, demand_evidence
 from .result import ExportedArtifact, ExportResult
@@ -33,9 +31,7 @@ from .source import Request, Source, in_eval_mode, open_source, sample_entries
 if TYPE_CHECKING:
     import torch
 
-    from ..targets.base import Artifact, Evidence, Session
-    from ..validation.devices import DeviceReference
-    from ..validation.reference import Reference
+    from ..targets.base import Artifact, Evidence
     from ..validation.report import Report
     from .graph import Graph
 
@@ -211,28 +207,12 @@ class _Run:
         self._validate = validate
         self._require = require
         self._clock = clock
-        self._tf32 = tf32
-        self._budget = budget
-        self._on_device: dict[str, DeviceReference] = {}
-        self._reference: Reference | None = None
-        self._reference_error: IsomorphError | None = None
         self._graph = _lowered(source.capture.graph, precision)
-        self._notes: list[str] = [*source.notes, *self._graph.notes]
-        self._data = self._samples(data)
+        self._proof = Proof(source, self._graph, data, clock, tf32=tf32, budget=budget)
 
     def notes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._notes))
-
-    def _samples(
-        self, data: Sequence[str | Path | Mapping[str, Any]]
-    ) -> list[dict[str, torch.Tensor]]:
-        if not data:
-            return []
-        from .samples import load_samples
-
-        samples, notes = load_samples(data, self._source.capture.graph.inputs)
-        self._notes += notes
-        return samples
+        notes = (*self._source.notes, *self._graph.notes, *self._proof.notes)
+        return tuple(dict.fromkeys(notes))
 
     def make(self, plan: Plan, staging: Staging | None) -> ExportedArtifact:
         """Convert, check and write one format."""
@@ -241,7 +221,7 @@ class _Run:
         if plan.problem is not None or staging is None:
             raise plan.problem or AssertionError("a plan without a problem has a staging folder")
         artifact = self._convert(plan, staging)
-        reports = self._check(plan, artifact) if self._validate else ()
+        reports = self._proof.reports(plan, artifact) if self._validate else ()
         verdict = _worst(reports)
         if self._source.fingerprint is not None:
             self._source.fingerprint.demand_unchanged()
@@ -250,7 +230,7 @@ class _Run:
             from ..validation.golden import write_golden
 
             with destination_errors(plan.destination):
-                write_golden(artifact.path, self._graph, self._shared_reference())
+                write_golden(artifact.path, self._graph, self._proof.reference())
         with self._clock.stage("write"):
             written = self._write(plan, staging, artifact, reports, verdict)
         return replace(written, seconds=self._clock.own_seconds())
@@ -264,108 +244,6 @@ class _Run:
             artifact = plan.target.convert(self._graph, plan.options, staging.directory, stem)
         demand_contract(plan.target, artifact, staging.directory, stem)
         return artifact
-
-    def _check(self, plan: Plan, artifact: Artifact) -> tuple[Report, ...]:
-        """A report for each device, also for one that is not here while others are."""
-        from ..validation.checking import label_of
-        from ..validation.devices import not_run
-
-        reports = []
-        for device in plan.devices:
-            missing = plan.missing.get(device)
-            try:
-                if missing is not None:
-                    raise missing
-                report = self._check_on(device, plan, artifact)
-            except MissingRequirementError as error:
-                if len(plan.devices) == 1:
-                    raise
-                report = not_run(self._graph, plan.target, device, error)
-            reports.append(
-                replace(
-                    report,
-                    model=label_of(self._source.path or self._source.module),
-                    format=plan.target.name,
-                    artifact=plan.destination.name,
-                    precision=self._graph.precision,
-                    versions=artifact.versions,
-                )
-            )
-        return tuple(reports)
-
-    def _check_on(self, device: str, plan: Plan, artifact: Artifact) -> Report:
-        from ..targets.tf32 import allowing_tf32
-        from ..validation.localize import located
-        from ..validation.parity import judge
-
-        known = self._reference_on(device)
-        with (
-            allowing_tf32(self._tf32),
-            muffled(),
-            self._open(plan, artifact, device) as session,
-        ):
-            report = judge(self._graph, known.reference, session, progress=self._clock)
-            return known.complete(
-                located(
-                    report,
-                    self._graph,
-                    known.reference,
-                    session,
-                    plan.target,
-                    plan.options,
-                    artifact.path,
-                    reproduction=artifact.path.with_name(f"{artifact.path.name}.repro.py"),
-                    progress=self._clock,
-                )
-            )
-
-    def _reference_on(self, device: str) -> DeviceReference:
-        from ..validation.devices import on_device
-
-        if device not in self._on_device:
-            self._on_device[device] = on_device(
-                self._shared_reference(),
-                self._source.capture.graph,
-                self._source.module,
-                device,
-                tf32=self._tf32,
-                progress=self._clock,
-            )
-        return self._on_device[device]
-
-    @staticmethod
-    def _open(plan: Plan, artifact: Artifact, device: str) -> Session:
-        try:
-            return plan.target.open(
-                artifact.path, device, Signature(artifact.inputs, artifact.outputs)
-            )
-        except InputFileError as error:  # we wrote the file, so the user has no bad one
-            message = error.message.replace(str(artifact.path), plan.destination.name)
-            raise ConversionError(
-                f"the runtime does not load what was written: {message}",
-                hint="an operator or dtype of the model may be beyond this runtime: leave out what "
-                "the message names, or try another option of the format (--set)",
-            ) from error
-
-    def _shared_reference(self) -> Reference:
-        if self._reference_error is not None:
-            raise self._reference_error
-        if self._reference is None:
-            from ..validation.checking import make_reference
-
-            try:
-                self._reference = make_reference(
-                    self._source.capture,
-                    self._source.module,
-                    self._data,
-                    self._clock,
-                    self._graph,
-                    self._budget,
-                )
-            except IsomorphError as error:
-                self._reference_error = error
-                raise
-        return self._reference
 
     def _write(
         self,
