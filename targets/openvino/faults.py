@@ -138,6 +138,15 @@ def _padded_mean(node: Node) -> str:
     return ""
 
 
+def _uncorrected(node: Node) -> str:
+    """Without axes the frontend divides by n, and it knows no correction but 0 and 1."""
+    correction = argument(node, "correction")
+    correction = 1 if correction is None else correction
+    if correction == 0 or (correction == 1 and argument(node, "dim")):
+        return ""
+    return "the frontend's variance of all axes is the biased one; name the axes, correction=1"
+
+
 def _as_tensor(editor: Editor, node: Node, item: Any, dtype: torch.dtype) -> Any:
     value = tensor_value(item)
     if value is None:
@@ -156,7 +165,10 @@ _RULES: dict[Any, Any] = {
     aten.diagonal.default: _diagonal,
 }
 
+_VARIANCES = (aten.var, aten.std, aten.var_mean, aten.std_mean)
+
 _REFUSED: dict[Any, Any] = {
+    **{packet.correction: _uncorrected for packet in _VARIANCES},
     aten.floor_divide.default: _inexact_quotient,
     aten.div.Tensor_mode: _inexact_quotient,
     aten.embedding_bag.padding_idx: _padded_mean,

@@ -13,6 +13,8 @@ from ...errors import ConversionError, IsomorphError, innermost
 from ...exporter.flattening import flat_program, refresh_outputs
 from ...exporter.graph import Graph
 from ...exporter.legalize import drop_checks, legalize
+from ...exporter.rules.common import RULES
+from ...exporter.rules.statistics import STATISTICS_RULES
 from ..base import Unsupported
 from ..unsupported import cannot_express
 from .direct import made_direct
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 __all__ = ["find_unsupported", "frontend_errors", "prepared"]
+
+
+_SHARED_RULES = {**RULES, **STATISTICS_RULES}
 
 
 def prepared(graph: Graph) -> tuple[ExportedProgram, list[int]]:
@@ -52,7 +57,7 @@ def prepared(graph: Graph) -> tuple[ExportedProgram, list[int]]:
 def _flattened(graph: Graph) -> tuple[ExportedProgram, list[int]]:
     program = flat_program(graph)
     places = _return_once(program, graph)
-    legalize(program, lambda node: not fault(node))
+    legalize(program, lambda node: not fault(node), _SHARED_RULES)
     split_layers(program)
     refresh_outputs(program)
     return program, places

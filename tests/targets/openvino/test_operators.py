@@ -23,6 +23,14 @@ PUT_RIGHT = {
     "log of a sigmoid": (F.logsigmoid, STEEP),
     "diagonals": (lambda x: (x.diagonal(0, 1, 2), x.diagonal(1, 0, 2), x.diagonal(-2, 2, 1)), CUBE),
     "diagonal of a matrix": (torch.diagonal, CUBE[0]),
+    "variances of everything": (
+        lambda x: (x.var(), x.std(), *torch.var_mean(x), *torch.std_mean(x, correction=3)),
+        CUBE,
+    ),
+    "variances of some axes": (
+        lambda x: (x.var((0, 1), correction=2), x.std(-1, correction=0, keepdim=True), x.var(1)),
+        CUBE,
+    ),
     "instance norm": (nn.InstanceNorm2d(3, affine=True), IMAGE),
     "bfloat16 at the border": (nn.Linear(5, 2).bfloat16(), CUBE.bfloat16()),
     "an input that nothing reads": (lambda x, y: y + 1, CUBE, STEEP),
