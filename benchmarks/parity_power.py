@@ -11,7 +11,8 @@ in float64 (benchmarks/power/exact), in noise floors, at the output and case of 
 that is most. Correct artifacts of several runtimes, and eager called in other ways, count false
 alarms. A sample of detected faults is localised.
 
-`--kept` remembers finished architectures in a folder, so that a run that was stopped goes on.
+`--kept` remembers finished architectures in a folder, so that a run that was stopped goes on; give
+another folder after a change of the code.
 `--write` puts the tables into docs/parity.md. Needs torchvision, timm, transformers, and openvino
 and coremltools for their rows.
 """

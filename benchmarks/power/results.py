@@ -65,7 +65,9 @@ class FaultRow:
 
 @dataclass(frozen=True)
 class CorrectRow:
-    """One correct artifact. checks: outputs times cases; rules: which other rules pass it."""
+    """One correct artifact. checks: outputs times cases; rules: which other rules pass it, if they
+    were asked.
+    """
 
     architecture: str
     maker: str

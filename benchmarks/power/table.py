@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from .results import CorrectRow, FaultRow, Result
@@ -75,8 +76,12 @@ def _rules(faults: Sequence[FaultRow], correct: Sequence[CorrectRow]) -> list[st
 
     lines.append(row("noise floor", lambda c: c.verdict == "fail", lambda f: f.detected))
     for name in RULES:
-        lines.append(row(name, lambda c, n=name: not c.rules[n], lambda f, n=name: not f.rules[n]))  # type: ignore[misc]
+        lines.append(row(name, partial(_refuses, name), partial(_refuses, name)))
     return lines
+
+
+def _refuses(rule: str, row: CorrectRow | FaultRow) -> bool:
+    return not row.rules.get(rule, True)
 
 
 def _share(part: int, whole: int) -> str:
