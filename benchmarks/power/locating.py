@@ -48,7 +48,7 @@ class Locator:
     def __init__(self, graph: Graph, reference: Reference, data: bytes) -> None:
         self._graph, self._reference = graph, reference
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self._target = _Remembering(Path(self._folder.name))
+        self._target: Any = _Remembering(Path(self._folder.name))
         self._consumers: dict[str, list[onnx.NodeProto]] = {}
         for node in onnx.load_from_string(data).graph.node:
             for name in node.input:

@@ -144,7 +144,7 @@ def _split(a: Attributes, x: Tensor, sizes: Tensor | None = None) -> list[Tensor
     axis = a.get("axis", 0)
     if sizes is not None:
         return list(x.split(_ints(sizes), axis))
-    count: int = a.get("num_outputs", a["outputs"])
+    count: int = a.get("num_outputs") or a["outputs"]
     return list(x.split(-(-x.shape[axis] // count), axis))
 
 
