@@ -22,9 +22,10 @@ from ..report.localization import CurvePoint, Localization, StageFigure
 from ..report.model import Report
 from ..verdict import EXTREME_KINDS
 from .choosing import before, choose, fused_region
+from .converting import first_wrong_alone
 from .legalised import PretendSession, same_names
 from .measuring import judged_outputs
-from .naming import culprit_of, region_of, summary_of
+from .naming import culprit_of, operator_of, region_of, summary_of
 from .reproducing import write_reproduction
 from .segments import Segment
 from .stages import figures, first_wrong
@@ -35,6 +36,9 @@ __all__ = ["localize", "located"]
 
 # Stages at which the file itself is right, so that only the runtime's own rewriting is left.
 _BEFORE_ARTIFACT = ("exported program", "legalised")
+
+# Stages at which a converter may be at fault, so that its operators can be tried alone.
+_CONVERSION = ("converted", "optimised")
 
 
 def localize(
@@ -80,7 +84,39 @@ def localize(
                     notes.append(f"the model could not be converted again: {error.message}")
             stages = figures(graph, reference, chosen, trail, session)
         search = _Search(graph, reference, chosen, session, trail, stages, notes, progress)
-        return search.run(reproduction)
+        found = search.run(reproduction)
+        if found.culprit is None and found.stage in _CONVERSION and graph.precision == "fp32":
+            return _by_converting(found, graph, chosen, target, options, reproduction, progress)
+        return found
+
+
+def _by_converting(
+    found: Localization,
+    graph: Graph,
+    case: Case,
+    target: Target,
+    options: Any,
+    reproduction: Path | None,
+    progress: Progress,
+) -> Localization:
+    """`found` with the operator that the converter gets wrong by itself, if there is one."""
+    with progress.stage("localise: operators alone"):
+        alone = first_wrong_alone(graph, case, target, options)
+    if alone is None:
+        note = "no operator is wrong when it is converted alone (or not in the first minute)"
+        return replace(found, notes=(*found.notes, note))
+    culprit = operator_of(alone.segment.nodes, alone.distance.ratio)
+    script = None
+    if reproduction is not None:
+        script = write_reproduction(reproduction, graph, alone.segment, case, alone, culprit)
+    note = "found by converting operators one by one: the first that is wrong alone"
+    return replace(
+        found,
+        culprit=culprit,
+        summary=summary_of(found.stage, culprit),
+        reproduction=script,
+        notes=(note,),
+    )
 
 
 def located(

@@ -12,7 +12,7 @@ from ...targets.watching import Value
 from ..report.localization import Culprit
 from .walking import Step
 
-__all__ = ["culprit_of", "region_of", "summary_of"]
+__all__ = ["culprit_of", "operator_of", "region_of", "summary_of"]
 
 _STAGES = {
     "eager": "the eager model itself",
@@ -31,6 +31,12 @@ def culprit_of(step: Step, before: float, value: Value) -> Culprit:
     shown = [node for node in nodes if not _is_bookkeeping(node)] or nodes
     alone = None if step.alone is None else step.alone.ratio
     return _culprit(shown, value, before, step.watched.ratio, alone)
+
+
+def operator_of(nodes: Sequence[Node], alone: float) -> Culprit:
+    """An operator of which no more is known than that it is wrong when it is converted alone."""
+    shown = [node for node in nodes if not _is_bookkeeping(node)] or list(nodes)
+    return _culprit(shown, Value("", "", "", ()), None, None, alone)
 
 
 def region_of(steps: Sequence[Step]) -> Culprit:
@@ -90,4 +96,9 @@ def summary_of(stage: str, culprit: Culprit | None) -> str:
     what = " + ".join(target.removeprefix("aten.") for target in culprit.targets)
     where = ", ".join(part for part in (culprit.module, culprit.location) if part)
     node = f"{culprit.artifact_operator} {culprit.artifact_node}".strip()
-    return f"first wrong: {what}" + (f" ({where})" if where else "") + f", node {node}; {came}"
+    return (
+        f"first wrong: {what}"
+        + (f" ({where})" if where else "")
+        + (f", node {node}" if node else "")
+        + f"; {came}"
+    )

@@ -90,7 +90,9 @@ def write_reproduction(
         _SCRIPT.format(
             title=f"{operator}{f' at {where}' if where else ''} is wrong in the artifact.",
             data=data.name,
-            artifact=f"the artifact's node {culprit.artifact_node}",
+            artifact=f"the artifact's node {culprit.artifact_node}"
+            if culprit.artifact_node
+            else "the converted operator",
             body=textwrap.indent("\n".join(lines), "    "),
             result=segment.node.name,
             operator=operator,

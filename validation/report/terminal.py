@@ -82,14 +82,18 @@ def _render_localization(found: Localization, console: Console) -> None:
             console.print(Text(f"  module    {culprit.module}"))
         if culprit.location:
             console.print(Text(f"  line      {culprit.location}: {culprit.source}"))
-        console.print(Text(f"  node      {culprit.artifact_operator} {culprit.artifact_node}"))
-        alone = "" if culprit.alone is None else f", {_figure(culprit.alone)} run alone"
-        console.print(
-            Text(
-                f"  error     {_figure(culprit.before)} floors before, "
-                f"{_figure(culprit.after)} after{alone}"
+        if node := f"{culprit.artifact_operator} {culprit.artifact_node}".strip():
+            console.print(Text(f"  node      {node}"))
+        figures = (
+            f"{_figure(ratio)} {where}"
+            for ratio, where in (
+                (culprit.before, "before"),
+                (culprit.after, "after"),
+                (culprit.alone, "run alone"),
             )
+            if ratio is not None
         )
+        console.print(Text(f"  error     {', '.join(figures)} (floors)"))
     else:
         console.print(Text(f"  {found.summary}"))
     table = Table("  stage", "peak", "rms", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
