@@ -28,6 +28,7 @@ def flat_program(graph: Graph) -> ExportedProgram:
     from torch.export.graph_signature import InputKind, OutputKind, OutputSpec
 
     program = graph.copy_program()
+    _rename_weights(program)
     module, signature = program.graph_module, program.graph_signature
     nodes = {node.name: node for node in module.graph.nodes}
     outputs = tuple(nodes[name] for name in graph.output_nodes)
@@ -45,6 +46,33 @@ def flat_program(graph: Graph) -> ExportedProgram:
     module.recompile()
     _flatten_call(program, graph)
     return program
+
+
+def _rename_weights(program: ExportedProgram) -> None:
+    """Give weights of a submodule called `code` or `graph`, say, another path.
+
+    Torch builds a GraphModule with the weights below their paths, and fails where its own
+    attributes are in the way.
+    """
+    from torch import fx, nn
+
+    taken = set(dir(fx.GraphModule)) - set(dir(nn.Module))
+    taken |= vars(fx.GraphModule(nn.Module(), fx.Graph())).keys() - vars(nn.Module()).keys()
+    signature = program.graph_signature
+    paths = [spec.target for spec in signature.input_specs if spec.target is not None]
+    moved: dict[str, str] = {}
+    for path in paths:
+        first, _, rest = path.partition(".")
+        if first in taken:
+            while first in taken or any(p.partition(".")[0] == first for p in paths):
+                first += "_"
+            moved[path] = f"{first}.{rest}" if rest else first
+    if not moved:
+        return
+    for spec in signature.input_specs:
+        spec.target = moved.get(spec.target, spec.target) if spec.target else spec.target
+    program._state_dict = {moved.get(k, k): v for k, v in program.state_dict.items()}
+    program._constants = {moved.get(k, k): v for k, v in program.constants.items()}
 
 
 def flat_graph(graph: Graph) -> Graph:

@@ -15,6 +15,7 @@ from typing import Any
 
 import isomorph
 import pytest
+import torch
 from isomorph.targets import registry
 from isomorph.targets.conformance.models import MODELS
 
@@ -103,3 +104,32 @@ def test_it_passes_on_every_format(name, precision, real_checkpoints, tmp_path):
             assert artifact.verdict == "pass", f"{name} on {artifact.format}: {reason}"
     evidence = {name: "evaluated" if name in EVALUATED else "executed" for name in holding}
     assert ended == {name: ("pass", kind) for name, kind in evidence.items()}
+
+
+class Named(torch.nn.Module):
+    """Submodules that are called like attributes of torch's GraphModule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code = torch.nn.Linear(4, 4)
+        self.graph = torch.nn.ModuleDict({"meta": torch.nn.Linear(4, 4)})
+        self.register_buffer("meta", torch.arange(4.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.graph["meta"](torch.relu(self.code(x)) + self.meta)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_no_name_of_a_submodule_is_in_the_way(precision, tmp_path):
+    # Halves are made by the same retrace for every format.
+    everything = [name for name in registry.names() if name not in ELSEWHERE]
+    formats = everything if precision == "fp32" else ["onnx", "openvino"]
+    result = isomorph.export(
+        Named().eval(),
+        formats,
+        args=(torch.randn(2, 4),),
+        output=f"{tmp_path}/",
+        precision=precision,
+        budget=1,
+    )
+    assert {a.format: a.verdict for a in result.artifacts} == dict.fromkeys(formats, "pass")

@@ -79,6 +79,8 @@ class TorchScriptTarget:
             OSError: the file cannot be written.
         """
         require("writing TorchScript", ("torch",), _REMEDY)
+        import torch
+
         from ...exporter.flattening import flat_program
         from ...exporter.legalize import drop_checks
         from ..unsupported import cannot_express
@@ -90,7 +92,9 @@ class TorchScriptTarget:
         if wrong := find_unsupported(program):
             raise cannot_express("TorchScript", wrong)
         body = write_body(program, [spec.name for spec in graph.inputs])
-        module = build(body, graph.tensors(), len(graph.outputs))
+        kept = {**program.state_dict, **program.constants}
+        tensors = {name: t for name, t in kept.items() if isinstance(t, torch.Tensor)}
+        module = build(body, tensors, len(graph.outputs))
         path = directory / f"{stem}{self.suffix}"
         save(
             module,
