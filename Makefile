@@ -18,7 +18,7 @@ REINSTALL := reinstall
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-gpu dev lint types wheel-check bench clean reinstall
+.PHONY: help demo test test-gpu dev lint types wheel-check bench parity-power clean reinstall
 
 help:
 	@echo 'make demo         export the digits example to ONNX and print its parity report'
@@ -28,6 +28,7 @@ help:
 	@echo 'make types        mypy --strict on the package'
 	@echo 'make wheel-check  build the wheel, install it alone, import every module'
 	@echo 'make bench        run the benchmarks (minutes)'
+	@echo 'make parity-power  measure what parity finds, and write docs/parity.md (half an hour)'
 	@echo 'make dev          only set up the environment in $(VENV)'
 	@echo 'make clean        remove what was built; $(VENV) stays'
 
@@ -66,6 +67,10 @@ bench: $(DEV)
 	$(BIN)/python benchmarks/noise_floor.py
 	$(BIN)/python benchmarks/export_onnx.py
 	$(BIN)/python benchmarks/startup.py
+
+# Half an hour on two cores; writes its table into docs/parity.md.
+parity-power: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/parity_power.py --jobs 2 --write
 
 clean:
 	rm -rf $(BUILD) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -57,7 +57,6 @@ def test_shapes_are_told_with_what_fits(told):
     assert "--dynamic" in error.hint
 
 
-
 def test_widths_may_differ_and_kinds_may_not(tmp_path, told):
     np.savez(tmp_path / "wide.npz", **{**GOOD, "x": np.zeros(3)})
     (sample,), notes = load_samples([tmp_path / "wide.npz"], SPECS)
