@@ -28,7 +28,7 @@ help:
 	@echo 'make types        mypy --strict on the package'
 	@echo 'make wheel-check  build the wheel, install it alone, import every module'
 	@echo 'make bench        run the benchmarks (minutes)'
-	@echo 'make parity-power  measure what parity finds, and write docs/parity.md (half an hour)'
+	@echo 'make parity-power measure what parity finds, and write docs/parity.md (half an hour)'
 	@echo 'make dev          only set up the environment in $(VENV)'
 	@echo 'make clean        remove what was built; $(VENV) stays'
 
