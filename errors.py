@@ -7,6 +7,8 @@ understood, with `hint` saying what to do next.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ConversionError",
     "DestinationError",
@@ -14,6 +16,7 @@ __all__ = [
     "IsomorphError",
     "MissingRequirementError",
     "ParityError",
+    "UnprovenError",
     "UnverifiableError",
     "UsageError",
     "first_line",
@@ -68,6 +71,14 @@ class MissingRequirementError(IsomorphError):
     """This machine lacks a package, a device, or the evidence that was required."""
 
     exit_code = 6
+
+
+class UnprovenError(MissingRequirementError):
+    """An artifact was checked, and the evidence is less than required; `reports` has the checks."""
+
+    def __init__(self, message: str, *, hint: str | None = None, reports: tuple[Any, ...]) -> None:
+        super().__init__(message, hint=hint)
+        self.reports = reports
 
 
 class UnverifiableError(MissingRequirementError):

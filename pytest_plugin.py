@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from .exporter.result import ExportedArtifact, ExportResult
+    from .validation.report import Report
 
 __all__ = ["Parity", "parity"]
 
@@ -39,7 +41,8 @@ def parity(request: pytest.FixtureRequest, tmp_path: Path) -> Parity:
 
     `parity(source, formats=..., missing="fail", **options)`: source is a checkpoint's path or a
     module; options are those of `isomorph.export`. What could not be verified is a failure too
-    (`require="executed"` asks for more). `missing="skip"` skips the test where this machine lacks
+    (`require="executed"` asks for more). `max_floors={"peak": 3.0}` is a limit below the rule's.
+    `missing="skip"` skips the test where this machine lacks
     a package or a device. Returns the `ExportResult`.
     """
 
@@ -49,27 +52,36 @@ def parity(request: pytest.FixtureRequest, tmp_path: Path) -> Parity:
         *,
         missing: str = "fail",
         require: str = "evaluated",
+        max_floors: Mapping[str, float] | None = None,
         **options: Any,
     ) -> ExportResult:
         __tracebackhide__ = True
-        from .errors import IsomorphError, MissingRequirementError
+        from .errors import IsomorphError, MissingRequirementError, UnprovenError
         from .exporter.pipeline import export
 
         if missing not in ("fail", "skip"):
             raise ValueError(f"missing takes fail or skip, not {missing!r}")
+        if odd := set(max_floors or ()) - {"peak", "rms"}:
+            raise ValueError(f"max_floors takes peak and rms, not {', '.join(sorted(odd))}")
+        formats = options.pop("format", formats)
         names = [formats] if isinstance(formats, str) else list(formats)
         folder = tmp_path / "parity"
         folder.mkdir(exist_ok=True)
         try:
             with _without_traces():
                 result = export(source, names, output=folder, require=require, **_listed(options))
-        except MissingRequirementError as error:
-            if missing == "skip":
-                pytest.skip(error.message)
-            pytest.fail(_error(error), pytrace=False)
         except IsomorphError as error:
-            pytest.fail(_error(error), pytrace=False)
-        _attach(request, result)
+            if isinstance(error, UnprovenError):
+                _attach(request, error.reports)
+            ended = error
+        else:
+            ended = None
+        if ended is not None:
+            if missing == "skip" and isinstance(ended, MissingRequirementError):
+                pytest.skip(ended.message)
+            pytest.fail(_error(ended), pytrace=False)
+        result = _tightened(result, max_floors or {})
+        _attach(request, [report for a in result.artifacts for report in a.timed()])
         lacking = [
             a.error for a in result.artifacts if isinstance(a.error, MissingRequirementError)
         ]
@@ -119,7 +131,9 @@ def _told(artifact: ExportedArtifact) -> str:
     if report is None or report.verdict == "pass":
         error = artifact.failure()
         return f"{artifact.format}: {_error(error) if error is not None else ''}"
-    return f"{artifact.format}\n{_text(report)}"
+    found = report.localization
+    what = report.reason if found is None else found.summary
+    return f"{artifact.format} {report.verdict}: {what}\n{_text(report)}"
 
 
 def _text(report: Any) -> str:
@@ -130,17 +144,35 @@ def _text(report: Any) -> str:
     from .validation.report.terminal import render
 
     stream = StringIO()
-    render(report, Console(file=stream, width=100, no_color=True, force_terminal=False))
+    render(report, Console(file=stream, width=80, no_color=True, force_terminal=False))
     return stream.getvalue().rstrip()
 
 
-def _attach(request: pytest.FixtureRequest, result: ExportResult) -> None:
-    """To the test's item, so that JUnit XML and other reports hold it; and as files if asked."""
-    reports = [report for artifact in result.artifacts for report in artifact.timed()]
+def _tightened(result: ExportResult, limits: Mapping[str, float]) -> ExportResult:
+    """The result under the test's own limits, which may be lower than the rule's."""
+    if not limits:
+        return result
+    from .validation.project.checking import tightened
+
+    artifacts = []
+    for artifact in result.artifacts:
+        reports = tuple(tightened(report, limits) for report in artifact.reports)
+        worse = any(report.verdict == "fail" for report in reports)
+        verdict = "fail" if worse else artifact.verdict
+        artifacts.append(replace(artifact, reports=reports, verdict=verdict))
+    return replace(result, artifacts=tuple(artifacts))
+
+
+def _attach(request: pytest.FixtureRequest, reports: Sequence[Report]) -> None:
+    """To the test's item, so that JUnit XML and other reports hold it; and as files if asked.
+
+    What fails is the test's message, and is not shown twice.
+    """
     for report in reports:
         name = f"parity {report.format} {report.evidence.device}"
         request.node.user_properties.append((name, f"{report.verdict}: {report.reason}"))
-        request.node.add_report_section("call", name, _text(report))
+        if report.verdict == "pass":
+            request.node.add_report_section("call", name, _text(report))
     if folder := request.config.getoption("--parity-reports"):
         from .validation.report.document import document_of, write
 

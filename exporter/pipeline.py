@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..chatter import muffled
 from ..errors import (
     IsomorphError,
+    UnprovenError,
     UsageError,
 )
 from ..progress import Progress, Silent
@@ -331,5 +332,6 @@ def _failed(plan: Plan, error: IsomorphError, clock: Clock) -> ExportedArtifact:
         verdict="unverified",
         evidence=None,
         seconds=clock.own_seconds(),
+        reports=error.reports if isinstance(error, UnprovenError) else (),
         error=error,
     )

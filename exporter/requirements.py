@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import MissingRequirementError, UsageError
+from ..errors import UnprovenError, UsageError
 
 if TYPE_CHECKING:
     from ..validation.report import Report
@@ -38,19 +38,25 @@ def demand_evidence(
         remedy: what brings the format's runtime.
 
     Raises:
-        MissingRequirementError: one is not.
+        UnprovenError: one is not.
     """
     if require is None:
         return
     for report in reports:
         kind = report.evidence.kind
         if kind != "built" and _RANK[kind] < _RANK[require]:
-            raise MissingRequirementError(
-                f"{report.format} was {kind} here, but --require {require} asks for more",
+            raise UnprovenError(
+                f"{report.format} was {kind} here, and {require} evidence is required",
                 hint=remedy or "run it on the target device",
+                reports=tuple(reports),
             )
         if report.verdict == "unverified":
-            raise MissingRequirementError(
-                f"{report.format} could not be verified, which --require asks for: {report.reason}",
-                hint="leave out --require to accept what is not verified",
+            raise UnprovenError(
+                f"{report.format} could not be verified, and {require} evidence is required: "
+                f"{report.reason}",
+                hint=remedy
+                if kind == "built" and remedy
+                else "require less, or nothing (--require"
+                ', or require = "built" in a configuration), to accept what is not verified',
+                reports=tuple(reports),
             )

@@ -78,6 +78,7 @@ def test_a_checkpoint_is_exported_and_reported(step, project):
     )
     assert done.returncode == 0
     assert (project / "out.txt").read_text() == "exit-code=2\n"
+    assert "no-option" in (project / "summary.md").read_text()
     (project / "out.txt").unlink()
     done = step(
         "Export and check",

@@ -84,13 +84,29 @@ def test_parity(parity, net, wrong):
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
+            "*onnx fail: first wrong: tanh.default*",
             "*FAIL*cases, executed by onnxruntime*",
             "*tanh.default*",
-            "*return torch.tanh(self.fc(x))*",
+            "*torch.tanh(self.fc(x))*",
         ]
     )
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")
     result.stdout.no_fnmatch_line("DEBUG *")
+
+
+def test_a_test_can_ask_for_less_error(run):
+    result = run(
+        """
+def test_tight(parity, net):
+    parity(net, format="onnx", args=(torch.randn(2, 6),), max_floors={"peak": 1e-6})
+
+def test_unknown(parity, net):
+    with pytest.raises(ValueError, match="peak and rms"):
+        parity(net, args=(torch.randn(2, 6),), max_floors={"mean": 1})
+"""
+    )
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*onnx fail:*max_floors*"])
 
 
 def test_what_is_missing_fails_unless_it_is_to_be_skipped(run):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import IsomorphError, ParityError
+from ...errors import IsomorphError, ParityError, UnprovenError
 from ...exporter.result import PRECEDENCE
 from ..verdict import Ratios
 
@@ -62,7 +62,10 @@ def _check(
     try:
         result = _export(model, formats, folder, progress)
     except IsomorphError as error:
-        yield from (Checked(model.name, name, error=error) for name in formats)
+        # What one device could not prove, another may have.
+        known = error.reports if isinstance(error, UnprovenError) else ()
+        reports = tuple(replace(report, model=model.name) for report in known)
+        yield from (Checked(model.name, name, reports, error) for name in formats)
         return
     for artifact in result.artifacts:
         reports = tuple(
