@@ -67,6 +67,7 @@ def parity(request: pytest.FixtureRequest, tmp_path: Path) -> Parity:
         names = [formats] if isinstance(formats, str) else list(formats)
         folder = tmp_path / "parity"
         folder.mkdir(exist_ok=True)
+        ended: IsomorphError | None = None
         try:
             with _without_traces():
                 result = export(source, names, output=folder, require=require, **_listed(options))
@@ -74,8 +75,6 @@ def parity(request: pytest.FixtureRequest, tmp_path: Path) -> Parity:
             if isinstance(error, UnprovenError):
                 _attach(request, error.reports)
             ended = error
-        else:
-            ended = None
         if ended is not None:
             if missing == "skip" and isinstance(ended, MissingRequirementError):
                 pytest.skip(ended.message)
