@@ -129,8 +129,9 @@ def export(
 
         files = ReportFiles.parse(given["report_texts"])
         names = formats or ("onnx",)
-        options = split_settings(settings, names)
-        with only_json(as_json), logged(given):
+        told = files.also_of_errors(source, Path(source).name, names)
+        with told, only_json(as_json), logged(given):
+            options = split_settings(settings, names)
             result = run(
                 source,
                 names[0] if len(names) == 1 else list(names),
@@ -147,7 +148,7 @@ def export(
                 progress=progress_of(given),
                 **request_of(given),
             )
-        files.write([report for artifact in result.artifacts for report in artifact.timed()])
+        files.write_export(result)
         if as_json:
             print_json(result.to_json())
         else:

@@ -13,7 +13,7 @@ from .bugs import as_bug
 from .console import print_error, print_json
 from .errors import InputFileError, IsomorphError, UsageError
 
-__all__ = ["failures", "leave", "print_failure"]
+__all__ = ["as_error", "failures", "leave", "print_failure"]
 
 
 @contextmanager
@@ -33,18 +33,25 @@ def failures(as_json: bool, verbose: bool, source: str | None) -> Iterator[None]
         raise click.exceptions.Exit(130) from None
     except (click.exceptions.Exit, click.ClickException, click.Abort):
         raise
-    except SystemExit as end:
-        told = UsageError(
-            f"the model's code ended the process (sys.exit({end.code!r}))",
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the last line of defence
+        told = as_error(error)
+        if told is None:
+            if verbose:
+                traceback.print_exc()
+            told = as_bug(error)
+        _fail(told, as_json, source)
+
+
+def as_error(error: BaseException) -> IsomorphError | None:
+    """The error to tell for an exception; None for a bug of ours."""
+    if isinstance(error, IsomorphError):
+        return error
+    if isinstance(error, SystemExit):
+        return UsageError(
+            f"the model's code ended the process (sys.exit({error.code!r}))",
             hint="a module, its factory and its forward() must not call sys.exit",
         )
-        _fail(told, as_json, source)
-    except OSError as error:
-        _fail(_of_system(error), as_json, source) if error.filename else _bug(
-            error, as_json, verbose, source
-        )
-    except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours
-        _bug(error, as_json, verbose, source)
+    return _of_system(error) if isinstance(error, OSError) and error.filename else None
 
 
 def _of_system(error: OSError) -> IsomorphError:
@@ -75,9 +82,3 @@ def leave(error: IsomorphError, as_json: bool) -> NoReturn:
     if not as_json:
         print_error(error)
     raise click.exceptions.Exit(error.exit_code)
-
-
-def _bug(error: Exception, as_json: bool, verbose: bool, source: str | None) -> None:
-    if verbose:
-        traceback.print_exc()
-    _fail(as_bug(error), as_json, source)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import ParityError
 from ..failures import failures, leave
 from .options import budget_option, logged, only_json, print_json, progress_of
 from .reporting import ReportFiles, report_option
 
 if TYPE_CHECKING:
     from ..validation.project import Checked
+    from ..validation.report.document import ReportedError
 
 __all__ = ["check"]
 
@@ -63,9 +65,10 @@ def check(
         from ..validation.project.checking import worst
 
         files = ReportFiles.parse(report_texts)
-        project = read_configuration(Path(config) if config else find_configuration(Path.cwd()))
-        models = project.chosen(names)
-        with only_json(as_json), logged(given):
+        with files.also_of_errors(config or ""):
+            file = Path(config) if config else find_configuration(Path.cwd())
+            models = read_configuration(file).chosen(names)
+        with files.also_of_errors(str(file)), only_json(as_json), logged(given):
             entries = list(
                 run(
                     models,
@@ -76,21 +79,33 @@ def check(
                 )
             )
         reports = [report for entry in entries for report in entry.reports]
-        files.write(reports)
+        errors = _errors(entries, file)
+        files.write(reports, errors)
         if as_json:
-            print_json(_document(entries))
+            print_json(_document(entries, errors))
         else:
             _print(entries)
         if (error := worst(entries)) is not None:
             leave(error, as_json)
 
 
-def _document(entries: list[Checked]) -> dict[str, Any]:
+def _errors(entries: list[Checked], file: Path) -> list[ReportedError]:
+    """What no report tells; a mismatch is in its report."""
+    from ..validation.report.document import ReportedError
+
+    return [
+        ReportedError.of(entry.error, entry.model, entry.format, str(file))
+        for entry in entries
+        if entry.error is not None and all(report.verdict != "fail" for report in entry.reports)
+    ]
+
+
+def _document(entries: list[Checked], errors: list[ReportedError]) -> dict[str, Any]:
     from ..exporter.result import error_document
     from ..validation.report.document import document_of
 
     return {
-        **document_of([report for entry in entries for report in entry.reports]),
+        **document_of([report for entry in entries for report in entry.reports], errors),
         "checks": [
             {
                 "model": entry.model,
@@ -133,7 +148,9 @@ def _print(entries: list[Checked]) -> None:
                 "-" if rms is None else f"{rms:.2f}",
                 Text(report.verdict, styles[report.verdict]),
             )
-        if entry.error is not None and not entry.reports:
+        if entry.error is not None and (
+            not entry.reports or not isinstance(entry.error, ParityError)
+        ):
             console.print(Text(f"{entry.model} {entry.format}: {entry.error.message}"))
             if entry.error.hint:
                 console.print(Text(f"  {entry.error.hint}"))

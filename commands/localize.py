@@ -56,7 +56,8 @@ def localize(
 
         files = ReportFiles.parse(given["report_texts"])
         script = _script(artifact, repro)
-        with only_json(as_json), logged(given):
+        told = files.also_of_errors(against, Path(against).name)
+        with told, only_json(as_json), logged(given):
             report = run(
                 artifact,
                 against,

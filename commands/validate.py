@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +25,7 @@ from .reporting import ReportFiles, report_option
 if TYPE_CHECKING:
     from ..errors import IsomorphError
     from ..validation.report import Report
+    from ..validation.report.document import ReportedError
 
 __all__ = ["validate"]
 
@@ -74,7 +76,8 @@ def validate(
         from ..validation.checking import validate_on
 
         files = ReportFiles.parse(given["report_texts"])
-        with only_json(as_json), logged(given):
+        told = files.also_of_errors(against, Path(against).name)
+        with told, only_json(as_json), logged(given):
             reports = validate_on(
                 devices,
                 artifact,
@@ -85,7 +88,8 @@ def validate(
                 progress=progress_of(given),
                 **request_of(given),
             )
-        files.write(reports)
+        failure = _failure(artifact, reports, require)
+        files.write(reports, _untold(failure, against))
         if as_json:
             print_json(_document(reports))
         else:
@@ -93,8 +97,17 @@ def validate(
 
             for report in reports:
                 print_report(report)
-        if (failure := _failure(artifact, reports, require)) is not None:
+        if failure is not None:
             leave(failure, as_json)
+
+
+def _untold(failure: IsomorphError | None, against: str) -> list[ReportedError]:
+    """What the reports do not show: that their evidence is too little."""
+    from ..validation.report.document import ReportedError
+
+    if failure is None or isinstance(failure, ParityError):
+        return []
+    return [ReportedError.of(failure, Path(against).name, "", against)]
 
 
 def _document(reports: Sequence[Report]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 from isomorph.errors import InputFileError, UsageError
@@ -126,3 +127,94 @@ def test_an_unknown_model_is_told_before_any_work(project, invoke):
     assert "it has net" in done.stderr
     done = invoke("check", "-q", "--report", f"html:{project}/no/r.html")
     assert done.code == 7
+
+
+KINDS = ("html", "junit", "sarif", "json")
+
+
+def all_reports(folder: Path) -> list[str]:
+    return [word for kind in KINDS for word in ("--report", f"{kind}:{folder}/r.{kind}")]
+
+
+def assert_none_is_green(folder: Path, *told: str, code: int) -> dict:
+    """Every form tells the error; gives the JSON document."""
+    from isomorph.validation.report.document import schema
+    from lxml import etree
+
+    page = (folder / "r.html").read_text()
+    assert "<title>Parity: error</title>" in page
+    tree = etree.parse(folder / "r.junit").getroot()
+    assert (tree.get("failures"), tree.get("errors")) == ("0", "1")
+    (error,) = tree.findall("testsuite/testcase/error")
+    results = json.loads((folder / "r.sarif").read_text())["runs"][0]["results"]
+    (result,) = [r for r in results if r["level"] == "error"]
+    document = json.loads((folder / "r.json").read_text())
+    jsonschema.validate(document, schema())
+    (entry,) = document["errors"]
+    assert entry["exit_code"] == code
+    for text in told:
+        for form in (page, error.get("message"), result["message"]["text"], entry["message"]):
+            assert text in form
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == entry["source"]
+    return document
+
+
+def test_what_could_not_be_made_is_in_every_report(project, invoke):
+    bad = ENTRY.replace('"net"', '"broken"', 1).replace("x=2x6", "x=2x7")
+    (project / "isomorph.toml").write_text(bad + ENTRY)
+    done = invoke("check", "-q", "--json", *all_reports(project))
+    assert done.code == 2
+    document = assert_none_is_green(project, "2x7", code=2)
+    assert document["errors"][0]["model"] == "broken"
+    assert document["errors"][0]["source"] == "isomorph.toml"
+    assert [report["verdict"] for report in document["reports"]] == ["pass"]
+    assert json.loads(done.stdout)["errors"] == document["errors"]
+
+
+def test_a_configuration_that_is_not_right_is_in_every_report(project, invoke):
+    (project / "isomorph.toml").write_text(ENTRY + 'colour = "red"\n')
+    done = invoke("check", "--config", "isomorph.toml", "-q", *all_reports(project))
+    assert done.code == 2
+    assert_none_is_green(project, "colour", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("-i", "x=2x7"), 2),
+        (("-i", "x=2x6", "--set", "opset=nine"), 2),
+        (("-i", "x=2x6", "-f", "onnx", "-f", "absent"), 2),
+    ],
+)
+def test_an_export_that_comes_to_nothing_writes_its_reports(project, invoke, words, code):
+    done = invoke("export", "net.pt", "--model", "net.py:Net", *words, "-q", *all_reports(project))
+    assert done.code == code
+    document = json.loads((project / "r.json").read_text())
+    assert {entry["exit_code"] for entry in document["errors"]} == {code}
+    if len(document["errors"]) == 1:
+        assert_none_is_green(project, code=code)
+        assert document["errors"][0]["model"] == "net.pt"
+
+
+def test_one_format_of_an_export_that_fails_is_in_the_reports(project, invoke, monkeypatch):
+    from isomorph.errors import MissingRequirementError
+    from isomorph.targets import registry
+
+    target = registry.get("openvino")
+
+    def refuse(self, *args, **kwargs):
+        raise MissingRequirementError("openvino is not installed", hint="pip install openvino")
+
+    monkeypatch.setattr(type(target), "convert", refuse)
+    words = ("-i", "x=2x6", "-f", "onnx", "-f", "openvino", "-o", project / "out")
+    done = invoke("export", "net.pt", "--model", "net.py:Net", *words, "-q", *all_reports(project))
+    assert done.code == 6
+    document = assert_none_is_green(project, "openvino is not installed", code=6)
+    assert [report["format"] for report in document["reports"]] == ["onnx"]
+
+
+def test_validate_of_what_cannot_be_read_writes_its_reports(project, invoke):
+    words = ("--against", "net.pt", "--model", "net.py:Net", "-i", "x=2x6", "-q")
+    done = invoke("validate", "gone.onnx", *words, *all_reports(project))
+    assert done.code == 5
+    assert_none_is_green(project, "gone.onnx", code=5)

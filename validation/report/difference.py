@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["Change", "Difference", "compare", "lines"]
 
-_ORDER = {"pass": 0, "unverified": 1, "fail": 2}
+_ORDER = {"pass": 0, "unverified": 1, "fail": 2, "error": 2}
 
 # A figure that is this much larger or smaller (times) has moved; below it is noise between versions
 # of a runtime.
@@ -17,7 +17,9 @@ _MOVED = 1.5
 
 @dataclass(frozen=True)
 class Change:
-    """One artifact, or one output of it. Verdicts are None where a side does not have it."""
+    """One artifact, or one output of it. Verdicts are None where a side does not have it, "error"
+    where it could not be made or proved.
+    """
 
     name: str
     old_verdict: str | None
@@ -29,7 +31,7 @@ class Change:
     def is_worse(self) -> bool:
         """A verdict got worse, or what was checked is no longer checked."""
         if self.old_verdict is None:
-            return self.new_verdict == "fail"
+            return self.new_verdict in ("fail", "error")
         if self.new_verdict is None:
             return True
         return _ORDER.get(self.new_verdict, 2) > _ORDER.get(self.old_verdict, 2)
@@ -64,6 +66,8 @@ class Difference:
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference:
     """Match artifacts by model, format, precision and device, and outputs by name."""
     before, after = dict(_entries(old)), dict(_entries(new))
+    _meet(before, after)
+    _meet(after, before)
     changes = []
     for name in dict.fromkeys((*before, *after)):
         was, now = before.get(name), after.get(name)
@@ -97,6 +101,30 @@ def _entries(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, An
         yield name, report
         for output in report["outputs"]:
             yield f"{name} / {output['name']}", output
+    for error in document.get("errors", ()):
+        yield _error_name(error), {"verdict": "error"}
+
+
+def _error_name(entry: Mapping[str, Any]) -> str:
+    """An error has come to no device and no precision."""
+    parts = (entry.get("model"), entry.get("format"))
+    return " ".join(str(part) for part in parts if part) or "isomorph"
+
+
+def _meet(here: dict[str, Mapping[str, Any]], there: dict[str, Mapping[str, Any]]) -> None:
+    """What is an error `here` gets the names that its artifacts have `there`."""
+    for name in [name for name, entry in here.items() if entry["verdict"] == "error"]:
+        missing = [
+            other
+            for other, entry in there.items()
+            if "evidence" in entry and _error_name(entry) == name and other not in here
+        ]
+        for other in missing:
+            here[other] = here[name]
+            for output in [key for key in there if key.startswith(f"{other} / ")]:
+                del there[output]
+        if missing and name not in there:
+            del here[name]
 
 
 def _figure(entry: Mapping[str, Any]) -> float | None:

@@ -9,27 +9,73 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InputFileError, UsageError
+from ...errors import InputFileError, IsomorphError, UsageError
 from ...publishing import destination_errors
 from .model import SCHEMA
 
 if TYPE_CHECKING:
     from .model import Report
 
-__all__ = ["KINDS", "demand_writable", "document_of", "read_document", "schema", "write"]
+__all__ = [
+    "KINDS",
+    "ReportedError",
+    "demand_writable",
+    "document_of",
+    "read_document",
+    "schema",
+    "write",
+]
 
 
-def document_of(reports: Sequence[Report]) -> dict[str, Any]:
-    """What `--report json:PATH` writes; docs/reports.md and `schema()` describe it."""
+@dataclass(frozen=True)
+class ReportedError:
+    """An artifact that could not be made or proved; `source`: the file to look at.
+
+    `model` and `format` are empty where the work ended before it came to one.
+    """
+
+    model: str
+    format: str
+    message: str
+    hint: str | None
+    exit_code: int
+    source: str = ""
+
+    @staticmethod
+    def of(error: IsomorphError, model: str, format: str, source: str = "") -> ReportedError:
+        """What a document holds of `error`."""
+        return ReportedError(
+            model, format, error.message, error.hint, error.exit_code, _relative(source)
+        )
+
+
+def _relative(source: str) -> str:
+    """A path as code hosts know it: below the working folder, else the bare name."""
+    if not source:
+        return ""
+    path = Path(source).absolute()
+    try:
+        return path.relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path.name
+
+
+def document_of(reports: Sequence[Report], errors: Sequence[ReportedError] = ()) -> dict[str, Any]:
+    """What `--report json:PATH` writes; docs/reports.md and `schema()` describe it.
+
+    `errors` are those that no report tells: a document with one is no pass.
+    """
     from ... import __version__
 
     return {
         "schema": SCHEMA,
         "isomorph": __version__,
         "reports": [report.to_json() for report in reports],
+        "errors": [asdict(error) for error in errors],
     }
 
 
@@ -41,7 +87,7 @@ def schema() -> dict[str, Any]:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """Read a document, or a `NAME.report.json`.
+    """Read a document, or a `NAME.report.json`; one from before there were `errors` has none.
 
     Raises:
         InputFileError: it cannot be read, is none, or has another schema number.
@@ -54,6 +100,7 @@ def read_document(path: Path) -> dict[str, Any]:
             (o["name"], o["verdict"]) for entry in entries for o in entry["outputs"]
         ]
         names += [(entry["verdict"],) for entry in entries]
+        names += [(e["model"], e["format"]) for e in found.setdefault("errors", [])]
         if not all(isinstance(name, str) for entry in names for name in entry):
             raise TypeError("a name or verdict is no text")
     except FileNotFoundError:

@@ -31,7 +31,8 @@ def render(document: Mapping[str, Any]) -> str:
     return page.render(
         document=document,
         reports=[_view(report) for report in document["reports"]],
-        verdict=_worst([report["verdict"] for report in document["reports"]]),
+        errors=document.get("errors", ()),
+        verdict=_overall(document),
         decades=[(10.0**e, position(10.0**e)) for e in range(int(_LOWEST), int(_HIGHEST) + 1, 2)],
     )
 
@@ -58,9 +59,13 @@ def _floors(value: Any) -> str:
     return f"{number:.2f}" if number < 1000 else f"{number:.1e}"
 
 
-def _worst(verdicts: Sequence[str]) -> str:
+def _overall(document: Mapping[str, Any]) -> str:
+    """The worst verdict; an error leaves no pass."""
+    verdicts = [report["verdict"] for report in document["reports"]]
+    verdicts += ["error"] if document.get("errors") else []
     return next(
-        (v for v in ("fail", "unverified") if v in verdicts), "pass" if verdicts else "none"
+        (v for v in ("fail", "error", "unverified") if v in verdicts),
+        "pass" if verdicts else "none",
     )
 
 

@@ -21,6 +21,8 @@ def render(document: Mapping[str, Any]) -> str:
     root = ElementTree.Element("testsuites", name="isomorph")
     for report in document["reports"]:
         root.append(_suite(report))
+    for error in document.get("errors", ()):
+        root.append(_error(error))
     for key in ("tests", "failures", "errors", "skipped"):
         root.set(key, str(sum(int(suite.get(key, "0")) for suite in root)))
     ElementTree.indent(root)
@@ -35,15 +37,30 @@ def _suite(report: Mapping[str, Any]) -> ElementTree.Element:
     kinds = dict.fromkeys(case["kind"] for case in report["cases"])
     for kind in kinds:
         suite.append(_case(report, kind, suite.get("name", "")))
-    if not kinds:
+    shown = suite.find("testcase/failure") is not None
+    if not kinds or (report["verdict"] == "fail" and not shown):
         suite.append(_whole(report, suite.get("name", "")))
     seconds = sum(report["seconds"].values())
-    suite.set("tests", str(len(suite)))
-    suite.set("failures", str(len(suite.findall("testcase/failure"))))
-    suite.set("errors", "0")
-    suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
-    suite.set("time", f"{seconds:.3f}")
+    _count(suite, seconds)
     return suite
+
+
+def _error(error: Mapping[str, Any]) -> ElementTree.Element:
+    """What could not be made or proved: a suite whose one case is an error."""
+    name = _clean(".".join(filter(None, (error["model"], error["format"]))) or "isomorph")
+    suite = ElementTree.Element("testsuite", name=name)
+    case = ElementTree.SubElement(suite, "testcase", classname=name, name="export", time="0")
+    text = "\n".join(filter(None, (error["message"], error["hint"])))
+    _add(case, "error", error["message"], text, f"exit code {error['exit_code']}")
+    _count(suite, 0.0)
+    return suite
+
+
+def _count(suite: ElementTree.Element, seconds: float) -> None:
+    suite.set("tests", str(len(suite)))
+    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
+    suite.set("time", f"{seconds:.3f}")
 
 
 def _case(report: Mapping[str, Any], kind: str, suite: str) -> ElementTree.Element:
@@ -58,7 +75,7 @@ def _case(report: Mapping[str, Any], kind: str, suite: str) -> ElementTree.Eleme
 
 
 def _whole(report: Mapping[str, Any], suite: str) -> ElementTree.Element:
-    """A report without cases: the artifact was not run."""
+    """The verdict itself: nothing was run, or no kind of input shows what failed."""
     found = ElementTree.Element("testcase", classname=suite, name="parity", time="0")
     if report["verdict"] == "fail":
         _add(found, "failure", report["reason"], report["reason"], "parity")

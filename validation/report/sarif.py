@@ -13,12 +13,14 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _RULES = {
     "parity": ("The artifact does not compute what the model computes", "error"),
     "unverified": ("What the artifact computes is not known", "warning"),
+    "not-made": ("The artifact could not be made or proved", "error"),
 }
 
 
 def render(document: Mapping[str, Any]) -> str:
-    """The document as SARIF: one run, a result for each report that does not pass."""
+    """The document as SARIF: one run, a result for each report that is no pass and each error."""
     results = [_result(r) for r in document["reports"] if r["verdict"] != "pass"]
+    results += [_error(error) for error in document.get("errors", ())]
     log = {
         "$schema": _SCHEMA,
         "version": "2.1.0",
@@ -68,6 +70,26 @@ def _result(report: Mapping[str, Any]) -> dict[str, Any]:
         location = {"physicalLocation": {"artifactLocation": uri}}
     if location is not None:
         result["locations"] = [location]
+    return result
+
+
+def _error(error: Mapping[str, Any]) -> dict[str, Any]:
+    what = " ".join(filter(None, (error["model"], error["format"])))
+    hint = f" ({error['hint']})" if error["hint"] else ""
+    result: dict[str, Any] = {
+        "ruleId": "not-made",
+        "ruleIndex": list(_RULES).index("not-made"),
+        "level": "error",
+        "message": {"text": f"{what or 'isomorph'}: {error['message']}{hint}"},
+        "partialFingerprints": {
+            "isomorph/v1": "/".join(("not-made", error["model"], error["format"]))
+        },
+    }
+    if error["source"]:
+        uri = {"uri": quote(error["source"])}
+        # The first line: a code host shows nothing for a file without one.
+        place = {"artifactLocation": uri, "region": {"startLine": 1}}
+        result["locations"] = [{"physicalLocation": place}]
     return result
 
 

@@ -65,3 +65,42 @@ def test_the_command(good, tmp_path, invoke):
     assert json.loads(done.stdout)["worse"] == 2
     assert "worse" in invoke("diff", old, new).stdout
     assert invoke("diff", old, tmp_path / "none.json").code == 5
+
+
+@pytest.fixture
+def error():
+    """As of an export of the model of the reports."""
+    return {
+        "model": "Scaled",
+        "format": "onnx",
+        "message": "no",
+        "hint": None,
+        "exit_code": 4,
+        "source": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "worse"), [("pass", True), ("unverified", True), ("fail", False), (None, True)]
+)
+def test_what_can_no_longer_be_made_is_worse(good, error, old, worse):
+    before = copy.deepcopy(good) if old else {**good, "reports": []}
+    if old:
+        before["reports"][0]["verdict"] = old
+    found = compare(before, {**good, "reports": [], "errors": [error]})
+    assert bool(found.worse) is worse
+    (change,) = found.changes
+    assert (change.old_verdict, change.new_verdict) == (old, "error")
+
+
+def test_what_can_be_made_again_is_better_and_what_never_could_has_not_moved(good, error):
+    failed = {**good, "reports": [], "errors": [error]}
+    found = compare(failed, good)
+    assert [(c.old_verdict, c.new_verdict) for c in found.changes] == [("error", "pass")]
+    assert not found.worse
+    assert not compare(failed, failed).changes
+
+
+def test_too_little_evidence_is_worse_beside_its_report(good, error):
+    found = compare(good, {**good, "errors": [error]})
+    assert [(c.name, c.new_verdict) for c in found.worse] == [("Scaled onnx", "error")]

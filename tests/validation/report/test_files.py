@@ -152,3 +152,22 @@ def test_a_newer_schema_is_refused_by_number(tmp_path, document):
     path.write_text(json.dumps({**document, "reports": reports}))
     with pytest.raises(InputFileError, match="schema 9"):
         read_document(path)
+
+
+def test_a_document_from_before_errors_is_read(tmp_path, document):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({k: v for k, v in document.items() if k != "errors"}))
+    assert read_document(path)["errors"] == []
+    for kind in KINDS:
+        assert KINDS[kind]({k: v for k, v in document.items() if k != "errors"})
+    path.write_text(json.dumps({**document, "errors": [{"model": 3}]}))
+    with pytest.raises(InputFileError, match="no report"):
+        read_document(path)
+
+
+def test_junit_is_never_green_for_a_report_that_fails(document):
+    """As where the captured program is wrong, or a limit of the project's own is exceeded."""
+    changed = {**document, "reports": [{**document["reports"][1], "verdict": "fail"}]}
+    (suite,) = etree.fromstring(KINDS["junit"](changed).encode()).findall("testsuite")
+    assert suite.get("failures") == "1"
+    assert suite.find("testcase[@name='parity']/failure") is not None
