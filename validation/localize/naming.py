@@ -12,7 +12,7 @@ from ...targets.watching import Value
 from ..report.localization import Culprit
 from .walking import Step
 
-__all__ = ["culprit_of", "operator_of", "region_of", "summary_of"]
+__all__ = ["culprit_of", "operator_of", "operators_of", "region_of", "summary_of"]
 
 _STAGES = {
     "eager": "the eager model itself",
@@ -86,6 +86,11 @@ def _culprit(
 def _is_bookkeeping(node: Node) -> bool:
     """Parts of tuples and sizes, which nobody would call an operator."""
     return "getitem" in str(node.target) or "sym_size" in str(node.target)
+
+
+def operators_of(targets: Sequence[str]) -> str:
+    """Operators in one line."""
+    return " + ".join(targets)
 
 
 def summary_of(stage: str, culprit: Culprit | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +12,13 @@ from torch.fx import Node
 from ...exporter.graph import Graph
 from ..arrays import to_numpy
 from ..cases import Case
-from ..interpreter import TRUTH, Lane, Lockstep
+from ..interpreter import AS_CAPTURED, TRUTH, Lane, Lockstep
 from ..parity import as_given
 from ..report.localization import Culprit
+from .script import local_name, script_of, unknown_to_torch
 from .segments import Segment, SegmentEvaluator
 
 __all__ = ["write_reproduction"]
-
-_SCRIPT = '''"""{title}
-
-Run it with torch and numpy. {data} beside it holds the operator's inputs, what must come out
-(float64), and what {artifact} gave for them.
-"""
-
-from pathlib import Path
-
-import numpy as np
-import torch
-
-data = np.load(Path(__file__).with_name("{data}"))
-
-
-def right(wide):
-    """The operator in torch, in float64 where `wide` is set."""
-
-    def load(name):
-        tensor = torch.from_numpy(data[name])
-        return tensor.double() if wide and tensor.is_floating_point() else tensor
-
-{body}
-    return {result}
-
-
-def off(values, truth):
-    error = np.abs(values.astype(np.float64) - truth.astype(np.float64))
-    size = np.sqrt(np.mean(np.square(truth.astype(np.float64))))
-    return f"largest error {{error.max():.3e}}, of an output whose RMS is {{size:.3e}}"
-
-
-truth = right(wide=True).numpy()
-print("{operator}")
-print("  torch float32:", off(right(wide=False).numpy(), truth))
-print("  artifact:     ", off(data["artifact"], truth))
-'''
 
 
 def write_reproduction(
@@ -76,29 +39,16 @@ def write_reproduction(
         got = session.replay(feed, [segment.value.name])[segment.value.name]
     except NotImplementedError:
         return None
-    arrays = {node.name: to_numpy(tensor) for node, tensor in given.items()}
-    weights = evaluator.weights(segment.nodes)
-    arrays |= {node.name: to_numpy(tensor.detach()) for node, tensor in weights.items()}
-    lines = [f"{node.name} = load({node.name!r})" for node in (*given, *weights)]
-    lines += [f"{node.name} = {_call(node)}" for node in segment.nodes]
+    tensors = {**given, **evaluator.weights(segment.nodes)}
+    arrays = {local_name(node): to_numpy(tensor.detach()) for node, tensor in tensors.items()}
+    if unknown_to_torch(segment):
+        arrays["truth"] = to_numpy(evaluator.run(segment, given, TRUTH))
+        arrays["float32"] = to_numpy(evaluator.run(segment, given, AS_CAPTURED))
     data = path.with_suffix(".npz")
     with data.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays, artifact=got)
-    where = ", ".join(part for part in (culprit.module, culprit.location) if part)
-    operator = " + ".join(culprit.targets)
-    path.write_text(
-        _SCRIPT.format(
-            title=f"{operator}{f' at {where}' if where else ''} is wrong in the artifact.",
-            data=data.name,
-            artifact=f"the artifact's node {culprit.artifact_node}"
-            if culprit.artifact_node
-            else "the converted operator",
-            body=textwrap.indent("\n".join(lines), "    "),
-            result=segment.node.name,
-            operator=operator,
-        ),
-        encoding="utf-8",
-    )
+    script = script_of(segment, tuple(tensors), data.name, culprit)
+    path.write_text(script, encoding="utf-8")
     return path.name
 
 
@@ -117,32 +67,3 @@ def _truth_of(graph: Graph, case: Case, wanted: tuple[Node, ...]) -> dict[Node, 
 
     Lockstep(graph).run([Lane(case.name, TRUTH, case.inputs)], observe)
     return found
-
-
-def _call(node: Node) -> str:
-    """Source of one operator of the graph."""
-    arguments = [*(_shown(a) for a in node.args)]
-    arguments += [f"{key}={_shown(value)}" for key, value in node.kwargs.items()]
-    target: Any = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        namespace = target.namespace
-        name = f"torch.ops.{namespace}.{target._schema.name.split('::')[1]}.{target._overloadname}"
-    elif getattr(target, "__name__", "") == "getitem":
-        return f"{arguments[0]}[{arguments[1]}]"
-    else:
-        name = f"{target.__module__.lstrip('_')}.{target.__name__}"
-    return f"{name}({', '.join(arguments)})"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Node):
-        return value.name
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_shown, value)) + "]"
-    if isinstance(value, torch.device):
-        return f"torch.device({str(value)!r})"
-    if isinstance(value, float) and value != value:
-        return 'float("nan")'
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return f'float("{value}")'
-    return repr(value)
