@@ -56,7 +56,11 @@ class RenamedSession(Closing):
         """The report, which says what was matched by position; a fault is not looked for."""
         if report.verdict != "fail":
             return replace(report, notes=(*report.notes, self.note))
-        what = "the operator was not looked for, which takes the model's names in the artifact"
+        names = [[spec.name for spec in specs] for specs in (self.inputs, self.outputs)]
+        what = (
+            "the operator was not looked for, which takes the model's names in the artifact; "
+            f"torch.onnx.export takes them as input_names={names[0]}, output_names={names[1]}"
+        )
         reason = f"{report.reason} ({self.note})"
         return replace(report, reason=reason, notes=(*report.notes, self.note, what))
 

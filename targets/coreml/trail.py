@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base import Signature
 from ..matching import matched, with_program
 from ..watching import Stage, Trail
 from .failures import conversion_errors
@@ -39,6 +40,15 @@ def trail(
         names,
         (
             Stage("converted", partial(CoreMlSession, again.path, evaluated=True)),
-            Stage("file", partial(CoreMlSession, artifact, evaluated=True)),
+            # A package of another tool has names of its own.
+            Stage(
+                "file",
+                partial(
+                    CoreMlSession,
+                    artifact,
+                    signature=Signature(graph.inputs, graph.outputs),
+                    evaluated=True,
+                ),
+            ),
         ),
     )

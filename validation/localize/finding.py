@@ -135,9 +135,14 @@ def located(
     """`report` with the first wrong operator, if it fails; see `localize.localize`.
 
     A verdict stands whether or not its cause is found: what keeps it from being found is a note.
+
+    Raises:
+        UsageError: the case is unknown.
+        OSError: the reproduction cannot be written.
     """
     if report.verdict != "fail" or not reference.capture.passed:
         return report
+    _case(report, reference, case)
     try:
         return replace(
             report,
@@ -154,7 +159,7 @@ def located(
                 progress=progress,
             ),
         )
-    except (UsageError, OSError):
+    except OSError:  # the reproduction cannot be written
         raise
     except Exception as error:  # noqa: BLE001 - runtimes and converters may raise anything
         what = f"the fault could not be localised: {type(error).__name__}: {first_line(error)}"
