@@ -131,9 +131,18 @@ def main(kind: str, artifact: Path, source: str, model: str, folder: Path) -> No
                 here = {"damage": label, "manifest": told, "command": name}
                 print(json.dumps({"begin": here}), flush=True)
                 outcome = run()
-                outcome["report"] = report.exists()
+                outcome["reported"] = codes_in(report)
                 print(json.dumps({"end": here, **outcome}), flush=True)
             shutil.rmtree(place)
+
+
+def codes_in(report: Path) -> list[int]:
+    """Exit codes of the errors that a report tells; the report must say no more than these."""
+    if not report.exists():
+        return []
+    document = json.loads(report.read_text())
+    assert not document["reports"], document
+    return [error["exit_code"] for error in document["errors"]]
 
 
 if __name__ == "__main__":

@@ -338,7 +338,10 @@ def test_a_failed_parity_moves_the_artifact_aside_and_keeps_the_old_one(
     assert done.code == 3, done.stderr
     assert "output_0" in done.stderr
     rejected = tmp_path / "net.onnx.rejected"
-    assert names(rejected) == ["net.onnx", "net.onnx.manifest.json", "net.onnx.report.json"]
+    assert names(rejected) == [
+        *("net.onnx", "net.onnx.manifest.json", "net.onnx.report.json"),
+        *("net.onnx.repro.npz", "net.onnx.repro.py"),
+    ]
     assert json.loads((rejected / "net.onnx.manifest.json").read_text())["verdict"] == "fail"
     for name, content in before.items():
         assert (tmp_path / name).read_bytes() == content

@@ -10,13 +10,13 @@ import torch
 from torch.fx import GraphModule
 
 __all__ = [
+    "as_ordered",
     "blur_quotients",
     "break_ties",
     "decides",
     "first_blurred",
     "operator_name",
     "picks",
-    "with_infinities",
 ]
 
 # They order values; elements that are exactly equal may come in any order.
@@ -28,6 +28,9 @@ _ORDERING = frozenset(
         *("max_pool2d_with_indices", "max_pool3d_with_indices", "fractional_max_pool2d"),
     )
 )
+
+# Of equal whole numbers torch promises no order here; argmax, say, promises the first.
+_UNORDERED = frozenset(("argsort", "kthvalue", "median", "msort", "nanmedian", "sort", "topk"))
 
 # They turn a float into something that jumps.
 _JUMPING = frozenset(
@@ -75,6 +78,9 @@ _CASTS = frozenset(("_to_copy", "to", "type_as"))
 # The least share of a unit in the last place that still tells two equal values apart.
 _LEAST_ULPS = 4.0
 
+# Whole numbers up to here have room for fractions beside them in float64.
+_EXACT = 2**50
+
 # Far below any value that matters, far above what float32 flushes to zero.
 _BESIDE_ZERO = 2.0**-100
 
@@ -93,7 +99,9 @@ def decides(module: GraphModule) -> bool:
                 continue
             source = node.all_input_nodes[0].meta.get("val")
             result = node.meta.get("val")
-            if not isinstance(source, torch.Tensor) or not source.is_floating_point():
+            if not isinstance(source, torch.Tensor):
+                continue
+            if not source.is_floating_point() and name not in _UNORDERED:
                 continue
             to_integer = isinstance(result, torch.Tensor) and not result.is_floating_point()
             if name not in _CASTS or to_integer:
@@ -101,30 +109,43 @@ def decides(module: GraphModule) -> bool:
     return False
 
 
-def break_ties(target: Any, args: tuple[Any, ...], key: str, ulps: float, sign: int) -> Any:
+def break_ties(
+    target: Any, args: tuple[Any, ...], kwargs: Any, key: str, ulps: float, sign: int
+) -> Any:
     """Arguments of an ordering operator, the values moved so that equal ones differ.
 
     Each element moves by a random share of `ulps` units in the last place, and
     by as little beside zero; the opposite `sign` orders every tie the other way.
-    Infinities, as masks put them, become numbers beyond all others; see `with_infinities`.
+    Infinities, as masks put them, become numbers beyond all others, and whole numbers become
+    floats near them; see `as_ordered`. A sort that promises to be stable has one order.
     """
-    if operator_name(target) not in _ORDERING or not args:
+    if operator_name(target) not in _ORDERING or not args or kwargs.get("stable"):
         return args
     values = args[0]
-    if not isinstance(values, torch.Tensor) or not values.is_floating_point():
+    if not isinstance(values, torch.Tensor) or values.is_complex():
         return args
+    if not values.is_floating_point():
+        whole = values.to(torch.float64)
+        if operator_name(target) not in _UNORDERED or bool((whole.abs() > _EXACT).any()):
+            return args
+        return (whole + _shares(whole, key) * (0.8 * sign), *args[1:])
     share = _shares(values, key) * sign
     moved = _blurred(values, share, max(ulps, _LEAST_ULPS))
     far = values.sign() * torch.finfo(values.dtype).max * (0.75 + 0.5 * share)  # half of it or more
     return (torch.where(values.isinf(), far, moved), *args[1:])
 
 
-def with_infinities(target: Any, args: tuple[Any, ...], value: Any) -> Any:
-    """A result of an ordering operator, infinite where it was before `break_ties` moved `args`."""
+def as_ordered(target: Any, args: tuple[Any, ...], value: Any) -> Any:
+    """A result of an ordering operator as it is of `args`, which `break_ties` moved.
+
+    Infinite where it was, and whole where they are.
+    """
     if operator_name(target) not in _ORDERING or not args or not isinstance(args[0], torch.Tensor):
         return value
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
+    if not args[0].is_floating_point():
+        return value.round().to(args[0].dtype)
     if not bool(args[0].isinf().any()):
         return value
     far = value.abs() >= torch.finfo(value.dtype).max / 2

@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from .decisions import blur_quotients, break_ties, picks, with_infinities
+from .decisions import as_ordered, blur_quotients, break_ties, picks
 from .jitter import jitter
 from .summing import blur_centred, summing_ulps
 
@@ -98,14 +98,14 @@ def evaluate(node: Node, args: Any, kwargs: Any, lane: Lane) -> Any:
     noisy = bool(policy.weights or policy.inputs or policy.values)
     given = args
     if noisy:
-        args = break_ties(target, args, name, policy.values, policy.sign)
+        args = break_ties(target, args, kwargs, name, policy.values, policy.sign)
     if policy.values and policy.whole:
         args = blur_quotients(target, args, kwargs, name, policy.values, policy.sign)
     if noisy:
         args = blur_centred(target, args, name, policy.sums, policy.sign)
     result = target(*args, **kwargs)
     if noisy:
-        result = map_aggregate(result, lambda v: with_infinities(target, given, v))
+        result = map_aggregate(result, lambda v: as_ordered(target, given, v))
     if policy.sums and (ulps := summing_ulps(target, args, result, policy.sums)):
         return map_aggregate(result, lambda v: _moved(v, name, replace(policy, values=ulps)))
     if policy.values and not _aliases(target) and not (policy.whole and picks(target)):

@@ -236,6 +236,50 @@ def test_indices_of_tied_values_are_not_compared(trial_of, module_of):
     assert trial.judge(spoil=other_order).verdict == "pass"
 
 
+def from_the_end(operator):
+    """`operator`, but of equal values it takes the last one first."""
+
+    def reversed_ties(m, x):
+        found = operator(m, x.flip(-1))
+        if isinstance(found, torch.Tensor):
+            return x.shape[-1] - 1 - found
+        return found[0], x.shape[-1] - 1 - found[1]
+
+    return reversed_ties
+
+
+@pytest.mark.parametrize(
+    ("operator", "verdict"),
+    [
+        (lambda m, x: tuple(x.sort(-1)), "pass"),
+        (lambda m, x: tuple(x.topk(3)), "pass"),
+        (lambda m, x: x.argsort(-1), "pass"),
+        (lambda m, x: tuple(torch.sort(x, dim=-1, stable=True)), "fail"),
+        (lambda m, x: x.argmax(-1), "fail"),
+        (lambda m, x: tuple(x.max(-1)), "fail"),
+    ],
+    ids=["sort", "topk", "argsort", "stable sort", "argmax", "max"],
+)
+def test_ties_of_whole_numbers_have_the_order_that_the_operator_promises(
+    trial_of, module_of, operator, verdict
+):
+    whole = torch.randint(0, 4, (3, 9), generator=torch.Generator().manual_seed(0))
+    trial = trial_of(module_of(operator), whole)
+    assert trial.judge().verdict == "pass"
+    assert trial.judge(module_of(from_the_end(operator))).verdict == verdict
+
+
+def test_sorted_whole_numbers_are_compared_where_their_places_are_not(trial_of, module_of):
+    whole = torch.randint(0, 4, (3, 9), generator=torch.Generator().manual_seed(0))
+    trial = trial_of(module_of(lambda m, x: tuple(x.sort(-1))), whole)
+
+    def one_more(outputs):
+        values, *others = outputs
+        return {values: outputs[values] + 1, **{name: outputs[name] for name in others}}
+
+    assert trial.judge(spoil=one_more).verdict == "fail"
+
+
 def test_a_graph_without_outputs_is_unverified(trial_of, module_of):
     trial = trial_of(module_of(lambda m, x: x), torch.randn(4, 3))
     trial.graph = replace(trial.graph, outputs=(), output_nodes=())
